@@ -1,0 +1,245 @@
+// Package files reads the directories that the operator granted to a hand.
+// Importing it makes the module ask for the capability "files"; the manifest
+// must ask for it too.
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/sdk/go/hand/internal/guest"
+)
+
+// pieceBytes is what one host call reads. The host's default limit is 1 MiB.
+const pieceBytes = 512 << 10
+
+type rootKey string
+
+// WithRoot returns a context in which Root(ctx, name) is fsys. It is how a
+// native test gives a hand its files.
+func WithRoot(ctx context.Context, name string, fsys fs.FS) context.Context {
+	return context.WithValue(ctx, rootKey(name), fsys)
+}
+
+// Root returns the directory that was granted under name. It never fails;
+// opening something in a root that was not granted fails with an error that
+// matches fs.ErrPermission. The file system is read-only. Its files implement
+// io.ReaderAt; it implements fs.ReadDirFS, fs.ReadFileFS and fs.StatFS.
+func Root(ctx context.Context, name string) fs.FS {
+	if fsys, ok := ctx.Value(rootKey(name)).(fs.FS); ok {
+		return fsys
+	}
+	return root(name)
+}
+
+type root string
+
+func (r root) Open(name string) (fs.File, error) {
+	info, err := r.stat("open", name)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return &directory{root: r, name: name, info: info}, nil
+	}
+	return &file{root: r, name: name, info: info}, nil
+}
+
+func (r root) Stat(name string) (fs.FileInfo, error) { return r.stat("stat", name) }
+
+func (r root) stat(op, name string) (fs.FileInfo, error) {
+	result, err := r.list(op, name, "", 1)
+	if err != nil {
+		return nil, err
+	}
+	return entry{result.Self}, nil
+}
+
+func (r root) ReadDir(name string) ([]fs.DirEntry, error) {
+	var all []fs.DirEntry
+	for after := ""; ; {
+		page, err := r.list("readdir", name, after, 0)
+		if err != nil {
+			return all, err
+		}
+		if page.Self.Type != "dir" {
+			return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.New("not a directory")}
+		}
+		for _, e := range page.Entries {
+			all = append(all, fs.FileInfoToDirEntry(entry{e}))
+			after = e.Name
+		}
+		if !page.More || len(page.Entries) == 0 {
+			return all, nil
+		}
+	}
+}
+
+func (r root) ReadFile(name string) ([]byte, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "readfile", Path: name, Err: fs.ErrInvalid}
+	}
+	var all []byte
+	for {
+		piece, err := r.read(name, int64(len(all)), pieceBytes)
+		if err != nil {
+			return all, err
+		}
+		if all = append(all, piece...); len(piece) < pieceBytes {
+			return all, nil
+		}
+	}
+}
+
+func (r root) list(op, name, after string, limit int) (abi.FilesListResult, error) {
+	var result abi.FilesListResult
+	if !fs.ValidPath(name) {
+		return result, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	}
+	request := abi.FilesListRequest{Root: string(r), Path: name, After: after, Limit: limit}
+	data, err := call(hostList, request)
+	if err == nil {
+		err = json.Unmarshal(data, &result)
+	}
+	if err != nil {
+		return result, &fs.PathError{Op: op, Path: name, Err: portable(err)}
+	}
+	return result, nil
+}
+
+func (r root) read(name string, offset int64, length int) ([]byte, error) {
+	request := abi.FilesReadRequest{Root: string(r), Path: name, Offset: offset, Length: length}
+	data, err := call(hostRead, request)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: portable(err)}
+	}
+	return data, nil
+}
+
+func call(f guest.Function, request any) ([]byte, error) {
+	encoded, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	return guest.Call(f, encoded)
+}
+
+// portable adds the standard error that callers of io/fs test for.
+func portable(err error) error {
+	switch {
+	case errors.Is(err, abi.KindNotFound):
+		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	case errors.Is(err, abi.KindDenied), errors.Is(err, abi.KindNotGranted), errors.Is(err, abi.KindDisabled):
+		return fmt.Errorf("%w: %w", fs.ErrPermission, err)
+	}
+	return err
+}
+
+// entry is an abi.FileEntry as the standard library wants it.
+type entry struct{ e abi.FileEntry }
+
+func (e entry) Name() string       { return e.e.Name }
+func (e entry) Size() int64        { return e.e.Size }
+func (e entry) ModTime() time.Time { return e.e.ModTime }
+func (e entry) IsDir() bool        { return e.e.Type == "dir" }
+func (e entry) Sys() any           { return nil }
+func (e entry) Mode() fs.FileMode {
+	switch e.e.Type {
+	case "dir":
+		return fs.ModeDir | 0o555
+	case "file":
+		return 0o444
+	}
+	return fs.ModeIrregular
+}
+
+type file struct {
+	root   root
+	name   string
+	info   fs.FileInfo
+	offset int64
+}
+
+func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
+func (f *file) Close() error               { return nil }
+
+func (f *file) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	piece, err := f.root.read(f.name, f.offset, min(len(b), pieceBytes))
+	if err != nil {
+		return 0, err
+	}
+	if len(piece) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, piece)
+	f.offset += int64(n)
+	return n, nil
+}
+
+func (f *file) ReadAt(b []byte, offset int64) (int, error) {
+	total := 0
+	for total < len(b) {
+		piece, err := f.root.read(f.name, offset+int64(total), min(len(b)-total, pieceBytes))
+		if err != nil {
+			return total, err
+		}
+		if len(piece) == 0 {
+			return total, io.EOF
+		}
+		total += copy(b[total:], piece)
+	}
+	return total, nil
+}
+
+type directory struct {
+	root    root
+	name    string
+	info    fs.FileInfo
+	entries []fs.DirEntry
+	listed  bool
+}
+
+func (d *directory) Stat() (fs.FileInfo, error) { return d.info, nil }
+func (d *directory) Close() error               { return nil }
+
+func (d *directory) Read([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errors.New("is a directory")}
+}
+
+func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
+	if !d.listed {
+		entries, err := d.root.ReadDir(d.name)
+		if err != nil {
+			return nil, err
+		}
+		d.entries, d.listed = entries, true
+	}
+	if n <= 0 {
+		rest := d.entries
+		d.entries = nil
+		return rest, nil
+	}
+	if len(d.entries) == 0 {
+		return nil, io.EOF
+	}
+	n = min(n, len(d.entries))
+	page := d.entries[:n]
+	d.entries = d.entries[n:]
+	return page, nil
+}
+
+var (
+	_ fs.ReadDirFS  = root("")
+	_ fs.ReadFileFS = root("")
+	_ fs.StatFS     = root("")
+	_ io.ReaderAt   = (*file)(nil)
+)
