@@ -1,0 +1,180 @@
+package memory
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gloveboxhq/glovebox/host/boundary"
+)
+
+// BlockType says what a block holds.
+type BlockType string
+
+// The types that this version knows. Others are kept as they came.
+const (
+	BlockText       BlockType = "text"
+	BlockThinking   BlockType = "thinking"
+	BlockToolCall   BlockType = "tool_call"
+	BlockToolResult BlockType = "tool_result"
+	BlockImage      BlockType = "image"
+	BlockFile       BlockType = "file"
+	BlockExternal   BlockType = "external"
+)
+
+// Block is one piece of a message. Make one with the functions below or by
+// decoding; do not change it afterwards: a decoded block encodes to the very
+// bytes that it came from.
+type Block struct {
+	Type BlockType
+	// Text is the words of text and thinking.
+	Text string
+	// ID and Name are those of a tool call, also in its result.
+	ID, Name string
+	// Input is the JSON object that a tool is called with.
+	Input json.RawMessage
+	// External is the text of external and tool_result.
+	External boundary.Content
+	// IsError marks the result of a call that failed.
+	IsError bool
+
+	original json.RawMessage
+}
+
+// Text returns a block of plain words.
+func Text(text string) Block { return Block{Type: BlockText, Text: text} }
+
+// External returns a block of text from outside.
+func External(c boundary.Content) Block { return Block{Type: BlockExternal, External: c} }
+
+// ToolCall returns the assistant's request to run a tool. Input is a JSON
+// object.
+func ToolCall(id, name string, input json.RawMessage) Block {
+	return Block{Type: BlockToolCall, ID: id, Name: name, Input: input}
+}
+
+// ToolResult returns what the call id came to. A tool's words are external.
+func ToolResult(id, name string, result boundary.Content, isError bool) Block {
+	return Block{Type: BlockToolResult, ID: id, Name: name, External: result, IsError: isError}
+}
+
+type blockJSON struct {
+	Type    BlockType         `json:"type"`
+	Text    *string           `json:"text,omitempty"`
+	ID      string            `json:"id,omitempty"`
+	Name    string            `json:"name,omitempty"`
+	Input   json.RawMessage   `json:"input,omitempty"`
+	Content *boundary.Content `json:"content,omitempty"`
+	IsError bool              `json:"is_error,omitempty"`
+}
+
+// MarshalJSON writes an object with "type" and the fields of that type.
+func (b Block) MarshalJSON() ([]byte, error) {
+	if b.original != nil {
+		return b.original, nil
+	}
+	out := blockJSON{Type: b.Type, ID: b.ID, Name: b.Name, Input: b.Input, IsError: b.IsError}
+	switch b.Type {
+	case BlockText, BlockThinking:
+		out.Text = &b.Text
+	case BlockExternal, BlockToolResult:
+		out.Content = &b.External
+	case BlockToolCall:
+		if !json.Valid(b.Input) {
+			return nil, fmt.Errorf("tool call %q: input is not JSON: %w", b.Name, ErrInvalid)
+		}
+	default:
+		return nil, fmt.Errorf("block of type %q can only be decoded, not made: %w", b.Type, ErrInvalid)
+	}
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(out); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
+
+// UnmarshalJSON reads a block of any type. External text that is not neutral
+// is refused (boundary.ErrNotNeutral).
+func (b *Block) UnmarshalJSON(data []byte) error {
+	var kind struct {
+		Type BlockType `json:"type"`
+	}
+	if err := json.Unmarshal(data, &kind); err != nil {
+		return err
+	}
+	decoded := Block{Type: kind.Type, original: bytes.Clone(data)}
+	switch kind.Type {
+	case "":
+		return fmt.Errorf("block without a type: %w", ErrInvalid)
+	case BlockText, BlockThinking, BlockToolCall, BlockToolResult, BlockExternal:
+		var in blockJSON
+		if err := json.Unmarshal(data, &in); err != nil {
+			return fmt.Errorf("%s block: %w", kind.Type, err)
+		}
+		decoded.ID, decoded.Name, decoded.Input, decoded.IsError = in.ID, in.Name, in.Input, in.IsError
+		if in.Text != nil {
+			decoded.Text = *in.Text
+		}
+		if in.Content != nil {
+			decoded.External = *in.Content
+		}
+	}
+	*b = decoded
+	return nil
+}
+
+// Shown returns blocks as the model sees them: external text in its frame,
+// everything else as plain text, one block a paragraph.
+func Shown(blocks []Block) string { return join(blocks, boundary.Content.Render) }
+
+// Plain returns the words of blocks for an index or a person: like Shown, with
+// external text neutral but without a frame. It never goes into a prompt.
+func Plain(blocks []Block) string {
+	return join(blocks, func(c boundary.Content) string { return boundary.Neutral(c) })
+}
+
+func join(blocks []Block, external func(boundary.Content) string) string {
+	var parts []string
+	for _, b := range blocks {
+		part := ""
+		switch b.Type {
+		case BlockText:
+			part = b.Text
+		case BlockThinking:
+			// Thinking goes back only to the provider that made it.
+		case BlockToolCall:
+			part = "[tool call " + quote(b.Name) + " " + string(b.Input) + "]"
+		case BlockToolResult:
+			part = "[result of tool call " + quote(b.Name) + "]"
+			if b.IsError {
+				part = "[tool call " + quote(b.Name) + " failed]"
+			}
+			if text := external(b.External); text != "" {
+				part += "\n" + text
+			}
+		case BlockExternal:
+			part = external(b.External)
+		default:
+			part = "[a block that this version cannot show]"
+		}
+		if strings.TrimSpace(part) != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+func quote(s string) string { return strconv.Quote(s) }
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+func invalid(what string) error { return fmt.Errorf("%s: %w", what, ErrInvalid) }

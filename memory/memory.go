@@ -1,0 +1,490 @@
+// Package memory is the vocabulary of everything Glovebox keeps: users, agents,
+// sessions, messages, summaries and what the model is shown of them; and Store,
+// with the rules that every store keeps. memory/sqlite implements it,
+// memory/memorytest proves it.
+//
+// Three rules hold for every method of every store:
+//
+//   - What was acknowledged is durable: when a write returns nil, it survives
+//     the death of the process at any later instant.
+//   - Nothing of one user is reachable by another: every call takes the user,
+//     and what belongs to somebody else is ErrNotFound, as if it did not exist.
+//   - Messages are never changed or dropped. Compaction changes the frontier,
+//     which is what the model is shown.
+package memory
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrNotFound says that there is no such thing, or that it is not this
+	// user's.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict says that the frontier is no longer the one that was read,
+	// or that a name is taken. Read again and decide anew.
+	ErrConflict = errors.New("changed in the meantime")
+	// ErrInvalid says that the caller's value breaks a rule of this package.
+	ErrInvalid = errors.New("invalid")
+	// ErrInUse says that another process has the store open for writing.
+	ErrInUse = errors.New("in use by another process")
+	// ErrNewer says that a newer version of the program wrote the store.
+	ErrNewer = errors.New("written by a newer version")
+	// ErrForeign says that the file is not a store of this program.
+	ErrForeign = errors.New("not a glovebox database")
+	// ErrReadOnly says that the store cannot be written: the file or its
+	// directory does not allow it, or it was opened for reading.
+	ErrReadOnly = errors.New("read-only")
+)
+
+// User is somebody the agents talk to. Names are unique and match
+// [a-z0-9][a-z0-9._-]{0,62}.
+type User struct {
+	ID        UserID    `json:"id"`
+	Name      string    `json:"name"`
+	IsDefault bool      `json:"is_default"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// DefaultUserName is what the default user is called until the configuration
+// gives it a name.
+const DefaultUserName = "default"
+
+// Agent is one configured assistant. Names are unique, of the same form as
+// those of users.
+type Agent struct {
+	ID        AgentID   `json:"id"`
+	Name      string    `json:"name"`
+	Manifest  string    `json:"manifest,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Session is one conversation of one user with one agent.
+type Session struct {
+	ID     SessionID `json:"id"`
+	Agent  AgentID   `json:"agent_id"`
+	User   UserID    `json:"user_id"`
+	Parent SessionID `json:"parent_session_id,omitzero"`
+	Title  string    `json:"title,omitempty"`
+	// CreatedAt and LastActive are UTC, to the microsecond. LastActive moves
+	// with messages of the sources user, assistant, tool and unknown; ticks
+	// and injections are not activity.
+	CreatedAt  time.Time `json:"created_at"`
+	LastActive time.Time `json:"last_active_at"`
+	// UserMessages counts messages of the source user, or of role user with
+	// an unknown source. Exchanges counts how often an assistant's message
+	// followed one or more of them.
+	UserMessages int `json:"user_messages"`
+	Exchanges    int `json:"exchanges"`
+	// Messages counts all messages.
+	Messages int `json:"messages"`
+}
+
+// HasRealUserActivity reports whether a person ever said something in the
+// session: one that holds only ticks, injections and the assistant's turns is
+// not worth a compaction, a question to a hand or a dream.
+func (s Session) HasRealUserActivity() bool { return s.UserMessages > 0 }
+
+// Role is who speaks.
+type Role string
+
+// The roles.
+const (
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+	RoleSystem    Role = "system"
+	RoleTool      Role = "tool"
+)
+
+// Source is why a message exists. The empty source is unknown, as in data that
+// is older than the field.
+type Source string
+
+// The sources.
+const (
+	SourceUnknown          Source = ""
+	SourceUser             Source = "user"
+	SourceAssistant        Source = "assistant"
+	SourceTool             Source = "tool"
+	SourceContextInjection Source = "context_injection"
+	SourceAutonomousTick   Source = "autonomous_tick"
+	SourceScheduledTick    Source = "scheduled_tick"
+	SourceInterSession     Source = "inter_session"
+	SourceTaskCompletion   Source = "task_completion"
+	SourceRetry            Source = "retry"
+)
+
+// IsActivity reports whether a message of this source moves a session's
+// LastActive.
+func (s Source) IsActivity() bool {
+	switch s {
+	case SourceUser, SourceAssistant, SourceTool, SourceUnknown:
+		return true
+	}
+	return false
+}
+
+// Trust says whose words a text is made of.
+type Trust string
+
+// The trusts, from most to least.
+const (
+	// TrustDirect is what users, assistants and the host say themselves.
+	TrustDirect Trust = "direct"
+	// TrustDerived is an assistant's answer to a prompt that held external
+	// text.
+	TrustDerived Trust = "derived"
+	// TrustExternal holds external text.
+	TrustExternal Trust = "external"
+)
+
+// Draft is a message before it is stored.
+type Draft struct {
+	Role   Role
+	Source Source
+	Blocks []Block
+	// Trust is TrustDirect if empty. A draft with an external block is
+	// TrustExternal whatever it says.
+	Trust Trust
+	// EventKey makes the append idempotent within the session: a draft whose
+	// key is already stored adds nothing. Empty means no key.
+	EventKey string
+	// At is when it was said; the store keeps microseconds, in UTC.
+	At time.Time
+}
+
+// Message is one stored message. Seq counts from 1 within the session.
+type Message struct {
+	ID       MessageID `json:"id"`
+	Session  SessionID `json:"session_id"`
+	Seq      int64     `json:"seq"`
+	Role     Role      `json:"role"`
+	Source   Source    `json:"source,omitempty"`
+	Blocks   []Block   `json:"content"`
+	Tokens   int       `json:"tokens"`
+	Trust    Trust     `json:"trust"`
+	EventKey string    `json:"event_key,omitempty"`
+	At       time.Time `json:"created_at"`
+}
+
+// IsRefresh reports whether m is a context refresh.
+func (m Message) IsRefresh() bool { return m.Source == SourceContextInjection }
+
+// Injection is a context refresh before it is stored. It is the only way for
+// the text of a hand into a session.
+type Injection struct {
+	// At is the time in the message's heading, and the message's own.
+	At time.Time
+	// Blocks are framed one after the other. At least one is not empty;
+	// empty ones are left out.
+	Blocks []boundary.Content
+}
+
+// RefreshHeadingPrefix begins the text of every context refresh.
+const RefreshHeadingPrefix = "[Context refresh — "
+
+// RefreshHeading returns the first line of a refresh made at t.
+func RefreshHeading(t time.Time) string {
+	return RefreshHeadingPrefix + t.UTC().Format(time.RFC3339) + "]"
+}
+
+// Draft returns the message that i becomes.
+func (i Injection) Draft() Draft {
+	blocks := []Block{Text(RefreshHeading(i.At))}
+	for _, c := range i.Blocks {
+		if !c.IsEmpty() {
+			blocks = append(blocks, External(c))
+		}
+	}
+	return Draft{Role: RoleUser, Source: SourceContextInjection, Blocks: blocks, Trust: TrustExternal, At: i.At}
+}
+
+// Level says how a summary was made.
+type Level string
+
+// The levels, in the order in which they are tried.
+const (
+	LevelNormal     Level = "normal"
+	LevelAggressive Level = "aggressive"
+	// LevelFallback is made without a model, by cutting; it is repaired when
+	// a model answers again.
+	LevelFallback Level = "fallback"
+)
+
+// Summary stands in the frontier for the messages it was made from. What was
+// said and what came from outside are never mixed: External is a text of its
+// own, framed apart.
+type Summary struct {
+	ID       SummaryID        `json:"id"`
+	Session  SessionID        `json:"session_id"`
+	Depth    int              `json:"depth"`
+	Text     string           `json:"text"`
+	External boundary.Content `json:"external,omitzero"`
+	// Tokens is the cost of the summary as it is shown.
+	Tokens int `json:"tokens"`
+	// Earliest and Latest are the times of the first and last message it
+	// stands for; Descendants is their number.
+	Earliest    time.Time `json:"earliest_at"`
+	Latest      time.Time `json:"latest_at"`
+	Descendants int       `json:"descendants"`
+	Level       Level     `json:"level"`
+	Model       string    `json:"model"`
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+// Shown returns the summary as the model sees it.
+func (s Summary) Shown() string {
+	var b strings.Builder
+	b.WriteString("[Summary " + s.ID.String() + " of " + plural(s.Descendants, "earlier message") + ", " +
+		s.Earliest.UTC().Format(time.RFC3339) + " to " + s.Latest.UTC().Format(time.RFC3339) + "]\n")
+	b.WriteString(s.Text)
+	if !s.External.IsEmpty() {
+		b.WriteString("\n" + s.External.Render())
+	}
+	return b.String()
+}
+
+// Leaf is a summary of messages before it is stored. The caller chooses the id,
+// because the frame of External names it.
+type Leaf struct {
+	ID SummaryID
+	// Messages is the run it replaces: neighbours in the frontier, in order,
+	// at least one.
+	Messages []MessageID
+	Text     string
+	External boundary.Content
+	Level    Level
+	Model    string
+	At       time.Time
+}
+
+// Item is one place of a frontier: a message or a summary.
+type Item struct {
+	Message *Message
+	Summary *Summary
+}
+
+// Tokens is what the item costs as it is shown.
+func (i Item) Tokens() int {
+	if i.Message != nil {
+		return i.Message.Tokens
+	}
+	return i.Summary.Tokens
+}
+
+// Frontier is what the model is shown of a session: messages and summaries in
+// the order of the conversation, each message covered exactly once.
+type Frontier struct {
+	// Revision proves what was read. It changes when a run is replaced, not
+	// when a message is appended.
+	Revision Revision
+	Items    []Item
+}
+
+// Tokens is the sum over all items.
+func (f Frontier) Tokens() int {
+	sum := 0
+	for _, item := range f.Items {
+		sum += item.Tokens()
+	}
+	return sum
+}
+
+// Revision names one state of one session's frontier. Only a store makes one,
+// by NewRevision; a caller gets it by reading a Frontier and gives it back.
+type Revision struct {
+	session SessionID
+	number  int64
+}
+
+// NewRevision is for stores.
+func NewRevision(session SessionID, number int64) Revision { return Revision{session, number} }
+
+// Session returns the session whose frontier was read.
+func (r Revision) Session() SessionID { return r.session }
+
+// Number returns the number that the store gave it.
+func (r Revision) Number() int64 { return r.number }
+
+// Trigger is what set a compaction off.
+type Trigger string
+
+// The triggers.
+const (
+	TriggerCadence Trigger = "cadence"
+	TriggerGap     Trigger = "gap"
+)
+
+// Outcome is how a compaction run ended.
+type Outcome string
+
+// The outcomes. A run of OutcomeDone may still have changed nothing: see its
+// counts.
+const (
+	OutcomeDone    Outcome = "done"
+	OutcomeSkipped Outcome = "skipped"
+	OutcomeFailed  Outcome = "failed"
+)
+
+// CompactionRun is one row of the record of compactions. Reason and Failures
+// are in the host's own words.
+type CompactionRun struct {
+	Session SessionID `json:"session_id"`
+	Agent   AgentID   `json:"agent_id"`
+	Trigger Trigger   `json:"trigger"`
+	Outcome Outcome   `json:"outcome"`
+	// Reason says why a run was skipped or failed.
+	Reason       string `json:"reason,omitempty"`
+	ItemsBefore  int    `json:"items_before"`
+	ItemsAfter   int    `json:"items_after"`
+	TokensBefore int    `json:"tokens_before"`
+	TokensAfter  int    `json:"tokens_after"`
+	// Summaries is how many were written; RefreshBlocks and RefreshTokens
+	// tell of the refresh, RefreshSkipped of sources that had no part in it.
+	Summaries      int           `json:"summaries"`
+	RefreshBlocks  int           `json:"refresh_blocks"`
+	RefreshTokens  int           `json:"refresh_tokens"`
+	RefreshSkipped int           `json:"refresh_skipped"`
+	StartedAt      time.Time     `json:"started_at"`
+	Took           time.Duration `json:"took_ns"`
+}
+
+// SessionQuery selects sessions of one user. The zero value selects all.
+type SessionQuery struct {
+	// Agent, if not zero, keeps the sessions with that agent.
+	Agent AgentID
+	// Limit bounds the answer; 0 means no bound.
+	Limit int
+}
+
+// MessageQuery selects messages of one session, in order.
+type MessageQuery struct {
+	// After leaves out the messages up to that Seq.
+	After int64
+	// Limit bounds the answer; 0 means no bound.
+	Limit int
+}
+
+// Store keeps everything. It is safe for concurrent use; readers never wait for
+// a writer. All times it returns are UTC, to the microsecond. An error wraps
+// one of the package's errors where its comment says so, else it tells of the
+// machine.
+type Store interface {
+	// DefaultUser returns the user that exists from the first open on.
+	DefaultUser(ctx context.Context) (User, error)
+	// Users returns all users, the default one first, then by name.
+	Users(ctx context.Context) ([]User, error)
+	// PutUser creates the user, or renames the one that has its ID. IsDefault
+	// and CreatedAt of an existing user stay as they are; a new one cannot be
+	// the default user (ErrInvalid). Errors: ErrInvalid for a name out of
+	// form or a zero ID, ErrConflict for a name that another user has.
+	PutUser(ctx context.Context, u User) error
+
+	// PutAgent creates the agent or, if the name exists, stores the manifest
+	// in it.
+	PutAgent(ctx context.Context, name, manifest string, at time.Time) (Agent, error)
+	// Agents returns all agents by name.
+	Agents(ctx context.Context) ([]Agent, error)
+
+	// CreateSession creates a session from Agent, User, Parent, Title and
+	// CreatedAt of s; ID is made if zero. Errors: ErrNotFound if user, agent
+	// or parent (of the same user) does not exist; ErrConflict if the ID does.
+	CreateSession(ctx context.Context, s Session) (Session, error)
+	// Session returns one session. Errors: ErrNotFound.
+	Session(ctx context.Context, user UserID, id SessionID) (Session, error)
+	// Sessions returns the user's sessions, the last active first; ties by id,
+	// newest first.
+	Sessions(ctx context.Context, user UserID, q SessionQuery) ([]Session, error)
+	// LastActivity returns the latest LastActive of the user's sessions with
+	// the agent that have at least one message of activity; zero if none.
+	LastActivity(ctx context.Context, user UserID, agent AgentID) (time.Time, error)
+
+	// Append adds the drafts at the end of the session and of its frontier,
+	// all or none, and returns them as stored, in order. A draft whose
+	// EventKey is already stored adds nothing: the stored message is returned
+	// in its place. Errors: ErrNotFound; ErrInvalid for an unknown role, a
+	// draft without blocks or time, and for SourceContextInjection, which only
+	// Inject may write.
+	Append(ctx context.Context, user UserID, session SessionID, drafts ...Draft) ([]Message, error)
+	// Inject adds one context refresh at the end. Errors: ErrNotFound;
+	// ErrInvalid if no block has text.
+	Inject(ctx context.Context, user UserID, session SessionID, i Injection) (Message, error)
+	// Messages returns messages by Seq. Errors: ErrNotFound for the session.
+	Messages(ctx context.Context, user UserID, session SessionID, q MessageQuery) ([]Message, error)
+
+	// Frontier returns what the model is shown. Errors: ErrNotFound.
+	Frontier(ctx context.Context, user UserID, session SessionID) (Frontier, error)
+	// CommitLeaf replaces a run of messages in the frontier by their summary,
+	// in the transaction that writes the summary. Errors: ErrNotFound;
+	// ErrConflict if the frontier was replaced since r was read; ErrInvalid if
+	// the messages are not neighbours in it.
+	CommitLeaf(ctx context.Context, user UserID, r Revision, leaf Leaf) (Summary, error)
+	// Summaries returns all summaries of the session, in the order in which
+	// they were made. Errors: ErrNotFound.
+	Summaries(ctx context.Context, user UserID, session SessionID) ([]Summary, error)
+	// Expand returns the messages that a summary was made from, in order.
+	// Errors: ErrNotFound.
+	Expand(ctx context.Context, user UserID, id SummaryID) ([]Message, error)
+
+	// RecordCompaction adds one row to the record. Errors: ErrNotFound.
+	RecordCompaction(ctx context.Context, user UserID, run CompactionRun) error
+	// Compactions returns the session's record, oldest first. Errors:
+	// ErrNotFound.
+	Compactions(ctx context.Context, user UserID, session SessionID) ([]CompactionRun, error)
+
+	// Close waits for what is being written and closes the store. Later calls
+	// fail.
+	Close() error
+}
+
+// ValidName reports whether name can be a user's or an agent's.
+func ValidName(name string) bool {
+	if len(name) == 0 || len(name) > 63 {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		alphanumeric := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+		if !alphanumeric && (i == 0 || !strings.ContainsRune("._-", rune(c))) {
+			return false
+		}
+	}
+	return true
+}
+
+// Check returns an error matching ErrInvalid that says what breaks the rules
+// of a draft. Stores call it before they write.
+func (d Draft) Check() error {
+	switch {
+	case d.Role != RoleUser && d.Role != RoleAssistant && d.Role != RoleSystem && d.Role != RoleTool:
+		return invalid("role " + quote(string(d.Role)) + " is not one of user, assistant, system, tool")
+	case len(d.Blocks) == 0:
+		return invalid("a message needs at least one block")
+	case d.At.IsZero():
+		return invalid("a message needs a time")
+	}
+	return nil
+}
+
+// Sealed returns the draft's trust after looking at its blocks.
+func (d Draft) Sealed() Trust {
+	for _, b := range d.Blocks {
+		if !b.External.IsEmpty() {
+			return TrustExternal
+		}
+	}
+	if d.Trust == "" {
+		return TrustDirect
+	}
+	return d.Trust
+}
+
+// Count estimates what blocks cost in a prompt.
+func Count(blocks []Block) int { return tokens.Estimate(Shown(blocks)) }
