@@ -1,0 +1,45 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// SyntaxError says where a TOML document is wrong. Lines and columns count
+// from 1.
+type SyntaxError struct {
+	Line, Column int
+	// Key is the dotted key concerned, if one is.
+	Key  string
+	Text string
+}
+
+func (e *SyntaxError) Error() string {
+	where := fmt.Sprintf("line %d, column %d: ", e.Line, e.Column)
+	if e.Key != "" {
+		where += e.Key + ": "
+	}
+	return where + e.Text
+}
+
+// Decode reads a TOML document into v, as toml.Unmarshal does, and refuses
+// keys that v has no place for. Errors are of type *SyntaxError.
+func Decode(data []byte, v any) error {
+	err := toml.NewDecoder(strings.NewReader(string(data))).DisallowUnknownFields().Decode(v)
+	if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
+		unknown := strict.Errors[0]
+		return syntaxError(&unknown, "unknown key")
+	}
+	if decode, ok := errors.AsType[*toml.DecodeError](err); ok {
+		return syntaxError(decode, strings.TrimPrefix(decode.Error(), "toml: "))
+	}
+	return err
+}
+
+func syntaxError(err *toml.DecodeError, text string) error {
+	line, column := err.Position()
+	return &SyntaxError{Line: line, Column: column, Key: strings.Join(err.Key(), "."), Text: text}
+}
