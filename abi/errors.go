@@ -1,6 +1,7 @@
 package abi
 
 import (
+	"context"
 	"errors"
 	"strings"
 )
@@ -98,8 +99,12 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the error's kind.
+// Is reports whether target is the error's kind; a timeout that nobody
+// cancelled also is context.DeadlineExceeded.
 func (e *Error) Is(target error) bool {
+	if target == context.DeadlineExceeded {
+		return e.Kind == KindTimeout && e.Err == nil
+	}
 	k, ok := target.(Kind)
 	return ok && k == e.Kind
 }

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package capability
+
+const openNonBlocking = 0

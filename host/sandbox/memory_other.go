@@ -1,0 +1,12 @@
+//go:build !unix
+
+package sandbox
+
+import "io/fs"
+
+func reserve(bytes uint64) ([]byte, error) { return make([]byte, bytes), nil }
+
+func release([]byte) {}
+
+// writableByOthers cannot be told from a mode here: access lists decide.
+func writableByOthers(fs.FileInfo) bool { return false }

@@ -1,0 +1,398 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+)
+
+// DefaultOutputTokens is the size of reply that a query asks for if it does not
+// say.
+const DefaultOutputTokens = 2000
+
+// failureTokens bounds what a hand may say about its own failure.
+const failureTokens = 200
+
+// Result is what came of one query. Everything in it that the guest chose is a
+// boundary.Content.
+type Result struct {
+	// Reply is empty if the hand had nothing to say or failed.
+	Reply boundary.Content
+	// Neutralised tells what the boundary did to the reply.
+	Neutralised boundary.Report
+	// Cut says that the reply was longer than the output limit or than
+	// MaxOutputTokens.
+	Cut bool
+	// Said is the hand's own account of its failure.
+	Said boundary.Content
+	// Log holds the lines that the hand logged, each after its level and a
+	// colon; LogDropped counts those over the limit.
+	Log        boundary.Content
+	LogDropped int
+	// Took is wall time without the wait for a place.
+	Took time.Duration
+	// MemoryBytes is the largest size of the linear memory.
+	MemoryBytes int64
+	// Calls counts the capability calls.
+	Calls int
+}
+
+// Query asks the module one question in a fresh instance. The result is valid
+// also when the error is not nil: it then has the log and what the hand said.
+//
+// Errors are *abi.Error of the kinds timeout, out_of_memory, trap, exit,
+// hand_failed, busy, bad_request, unavailable and host_closed. A query that ctx
+// ends is a timeout, which matches context.DeadlineExceeded or, if ctx was
+// cancelled, context.Canceled.
+func (m *Module) Query(ctx context.Context, q abi.Query, ports Ports) (Result, error) {
+	if q.MaxOutputTokens <= 0 {
+		q.MaxOutputTokens = DefaultOutputTokens
+	}
+	if len(q.Prompt) > abi.MaxPromptBytes {
+		return Result{}, m.errorf(abi.KindBadRequest, "prompt is %d bytes: at most %d are allowed", len(q.Prompt), abi.MaxPromptBytes)
+	}
+	encoded, err := json.Marshal(q)
+	if err != nil {
+		return Result{}, &abi.Error{Hand: m.name, Kind: abi.KindBadRequest, Text: "encode query", Err: err}
+	}
+	leave, err := m.enter(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer leave()
+
+	c := &call{module: m, ports: ports, query: encoded}
+	began := time.Now()
+	err = c.run(ctx)
+	result := c.outcome(q.MaxOutputTokens, err)
+	result.Took = time.Since(began)
+	return result, err
+}
+
+func (m *Module) errorf(kind abi.Kind, format string, args ...any) error {
+	return &abi.Error{Hand: m.name, Kind: kind, Text: fmt.Sprintf(format, args...)}
+}
+
+// enter takes a place among the hand's queries, then among all.
+func (m *Module) enter(ctx context.Context) (leave func(), err error) {
+	e := m.engine
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil, m.errorf(abi.KindHostClosed, "")
+	}
+	m.queries.Add(1)
+	e.mu.Unlock()
+
+	wait, cancel := context.WithTimeout(ctx, min(e.config.MaxWait, m.limits.Timeout))
+	defer cancel()
+	if err := m.slots.Acquire(wait, 1); err != nil {
+		m.queries.Done()
+		return nil, m.busy(ctx, fmt.Sprintf("%d queries of this hand are running", m.limits.Concurrent))
+	}
+	if err := e.inFlight.Acquire(wait, 1); err != nil {
+		m.slots.Release(1)
+		m.queries.Done()
+		return nil, m.busy(ctx, fmt.Sprintf("%d queries are in flight", e.config.InFlight))
+	}
+	return func() {
+		e.inFlight.Release(1)
+		m.slots.Release(1)
+		m.queries.Done()
+	}, nil
+}
+
+func (m *Module) busy(ctx context.Context, why string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return &abi.Error{Hand: m.name, Kind: abi.KindTimeout, Text: "query cancelled before it began", Err: context.Canceled}
+	}
+	return m.errorf(abi.KindBusy, "busy: %s", why)
+}
+
+// call is the state of one query. Its fields belong to the goroutine that runs
+// the guest.
+type call struct {
+	module *Module
+	ports  Ports
+	query  []byte
+	memory linearMemory
+
+	reply     []byte
+	replySize int
+	failed    bool
+	failure   []byte
+	log       logBuffer
+	result    []byte
+	calls     int
+	fileBytes int64
+	stderr    tail
+	// fault is a panic of the host's own code during a host call.
+	fault error
+}
+
+type callKey struct{}
+
+func (c *call) run(ctx context.Context) error {
+	m := c.module
+	limited, cancel := context.WithTimeout(ctx, m.limits.Timeout)
+	defer cancel()
+	c.log.bytesLeft, c.log.linesLeft = m.limits.LogBytes, m.limits.LogLines
+	c.memory.limit, c.memory.total, c.memory.bound = uint64(m.limits.MemoryBytes), &m.engine.memory, m.engine.config.MemoryBytes
+	defer c.memory.release()
+
+	if err := m.engine.running.Acquire(limited, 1); err != nil {
+		return c.explain(ctx, limited, err)
+	}
+	defer m.engine.running.Release(1)
+
+	guest := context.WithValue(experimental.WithMemoryAllocator(limited, &c.memory), callKey{}, c)
+	instance, err := c.instantiate(guest)
+	if err != nil {
+		return c.explain(ctx, limited, err)
+	}
+	defer instance.Close(context.Background())
+	if m.profile == ProfileCommand {
+		return c.explain(ctx, limited, c.command(guest, instance))
+	}
+	return c.explain(ctx, limited, c.reactor(guest, instance))
+}
+
+// errNoMemory stands for the engine's panic when a memory cannot even begin.
+var errNoMemory = errors.New("no memory to begin with")
+
+func (c *call) instantiate(ctx context.Context) (instance api.Module, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if !c.memory.refused {
+				err = fmt.Errorf("engine: %v", r)
+				return
+			}
+			err = errNoMemory
+		}
+	}()
+	config := wazero.NewModuleConfig().
+		WithName("").
+		WithStartFunctions().
+		WithSysWalltime().
+		WithSysNanotime().
+		WithRandSource(randomWhile{ctx}).
+		WithNanosleep(func(ns int64) { sleep(ctx, time.Duration(ns)) })
+	if c.module.profile == ProfileCommand {
+		config = config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(&c.stderr)
+	} else {
+		config = config.WithStdout(logWriter{c, abi.LevelInfo}).WithStderr(logWriter{c, abi.LevelWarn})
+	}
+	return c.module.runtime.InstantiateModule(ctx, c.module.compiled, config)
+}
+
+func (c *call) reactor(ctx context.Context, instance api.Module) error {
+	if c.module.starts {
+		if _, err := instance.ExportedFunction(abi.ExportInitialize).Call(ctx); err != nil {
+			return err
+		}
+	}
+	results, err := instance.ExportedFunction(abi.ExportQuery).Call(ctx)
+	if err != nil {
+		return err
+	}
+	if status := int32(results[0]); status != 0 && !c.failed {
+		return c.module.errorf(abi.KindHandFailed, "failed with status %d", status)
+	}
+	return nil
+}
+
+func (c *call) command(ctx context.Context, instance api.Module) error {
+	_, err := instance.ExportedFunction(abi.ExportStart).Call(ctx)
+	exit, ok := errors.AsType[*sys.ExitError](err)
+	if !ok || ctx.Err() != nil {
+		return err
+	}
+	if exit.ExitCode() == 0 {
+		return nil
+	}
+	c.failed, c.failure = true, c.stderr.bytes()
+	return nil
+}
+
+// explain turns what ended the guest into an error of the contract. The
+// engine's own texts can hold names that the guest chose, so none is passed on.
+func (c *call) explain(parent, limited context.Context, err error) error {
+	m := c.module
+	if typed, ok := errors.AsType[*abi.Error](err); ok {
+		return typed
+	}
+	exit, exited := errors.AsType[*sys.ExitError](err)
+	switch {
+	case c.fault != nil:
+		return &abi.Error{Hand: m.name, Kind: abi.KindUnavailable, Text: "internal error of the host", Err: c.fault}
+	case err == nil && c.failed:
+		return m.errorf(abi.KindHandFailed, "failed and says why in its own words")
+	case err == nil:
+		return nil
+	case errors.Is(parent.Err(), context.Canceled):
+		return &abi.Error{Hand: m.name, Kind: abi.KindTimeout, Text: "query cancelled", Err: context.Canceled}
+	case limited.Err() != nil:
+		if deadline, ok := parent.Deadline(); ok && parent.Err() != nil {
+			return m.errorf(abi.KindTimeout, "query timed out at its caller's deadline, %s", deadline.UTC().Format(time.RFC3339))
+		}
+		return m.errorf(abi.KindTimeout, "query timed out after %v", m.limits.Timeout)
+	case c.memory.refused:
+		return m.errorf(abi.KindOutOfMemory, "ran out of memory: the limit is %d MiB", m.limits.MemoryBytes>>20)
+	case exited:
+		return m.errorf(abi.KindExit, "exited with code %d before it answered", exit.ExitCode())
+	}
+	if strings.Contains(err.Error(), "stack overflow") {
+		return m.errorf(abi.KindStackOverflow, "its call stack overflowed")
+	}
+	return m.errorf(abi.KindTrap, "trapped: %s", engineText(err))
+}
+
+// engineTexts are the engine's errors that hold nothing of the guest's.
+var engineTexts = [...]string{
+	"unreachable", "out of bounds memory access", "integer divide by zero", "integer overflow",
+	"invalid conversion to integer", "invalid table access", "indirect call type mismatch",
+	"min >= limit pages", "memory size overflow", "invalid magic number", "unexpected end of section",
+	"is not exported in module", "unknown import", "signature mismatch",
+}
+
+// engineText reduces an error of the engine to the part of it that is known.
+func engineText(err error) string {
+	text := err.Error()
+	for _, known := range engineTexts {
+		if strings.Contains(text, known) {
+			return known
+		}
+	}
+	return "it is not valid, or uses a feature that hands cannot use"
+}
+
+func (c *call) outcome(maxTokens int, err error) Result {
+	r := Result{
+		Calls:       c.calls,
+		MemoryBytes: int64(c.memory.peak),
+		LogDropped:  c.log.dropped,
+	}
+	r.Log, _ = boundary.Wrap(c.module.source, c.log.String(), boundary.Unlimited)
+	if c.failed {
+		r.Said, _ = boundary.Wrap(c.module.source, string(c.failure), failureTokens)
+	}
+	if err != nil {
+		return r
+	}
+	text := c.reply
+	dropped := c.replySize - len(text)
+	if dropped > 0 {
+		text = wholeRunes(text)
+		text = fmt.Appendf(text, "\n[… cut: %d more bytes]", c.replySize-len(text))
+	}
+	r.Reply, r.Neutralised = boundary.Wrap(c.module.source, string(text), maxTokens)
+	r.Cut = dropped > 0 || r.Neutralised.CutTokens > 0
+	return r
+}
+
+// wholeRunes drops the beginning of a code point that was cut at the end.
+func wholeRunes(text []byte) []byte {
+	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
+		b := text[len(text)-back]
+		if utf8.RuneStart(b) {
+			if !utf8.FullRune(text[len(text)-back:]) {
+				return text[:len(text)-back]
+			}
+			return text
+		}
+	}
+	return text
+}
+
+// randomWhile gives random bytes until its context is done. It gives them in
+// pieces, so that a guest that asks for its whole memory cannot outstay a
+// deadline.
+type randomWhile struct{ ctx context.Context }
+
+func (r randomWhile) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return rand.Read(b[:min(len(b), 64<<10)])
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// logBuffer keeps the first lines of a log and counts the rest.
+type logBuffer struct {
+	text                 strings.Builder
+	bytesLeft, linesLeft int
+	dropped              int
+}
+
+func (l *logBuffer) add(level abi.Level, text string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
+			continue
+		}
+		if l.linesLeft == 0 || len(line) > l.bytesLeft {
+			l.dropped++
+			continue
+		}
+		l.linesLeft--
+		l.bytesLeft -= len(line)
+		l.text.WriteString(level.String() + ": " + line + "\n")
+	}
+}
+
+func (l *logBuffer) String() string { return l.text.String() }
+
+type logWriter struct {
+	call  *call
+	level abi.Level
+}
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.call.log.add(w.level, string(b[:min(len(b), abi.MaxRequestBytes)]))
+	return len(b), nil
+}
+
+type replyWriter struct{ call *call }
+
+func (w replyWriter) Write(b []byte) (int, error) {
+	w.call.addReply(b)
+	return len(b), nil
+}
+
+// tail keeps the last bytes written to it.
+type tail struct{ kept []byte }
+
+const tailBytes = 4 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.kept = append(t.kept, b[max(0, len(b)-tailBytes):]...)
+	t.kept = t.kept[max(0, len(t.kept)-tailBytes):]
+	return len(b), nil
+}
+
+func (t *tail) bytes() []byte { return t.kept }
+
+var _ io.Writer = (*tail)(nil)

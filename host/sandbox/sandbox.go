@@ -1,0 +1,255 @@
+// Package sandbox is the box: it admits a module, compiles it once, and answers
+// each query in a fresh instance that is thrown away afterwards. It gives a
+// guest the functions of package abi and nothing else: what those reach comes in
+// through Ports, and the zero Ports reach nothing.
+//
+// It knows neither sessions nor configuration. Whatever a guest says leaves it
+// as a boundary.Content.
+package sandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+)
+
+// Config sets up an Engine. The zero value works, without a cache on disk.
+type Config struct {
+	// CacheDir keeps compiled modules between processes; "" means not to. It
+	// holds native code that is trusted: the engine makes it with mode 0700
+	// and refuses one that others can write. Several processes may share it.
+	CacheDir string
+	// CacheBytes bounds CacheDir; the modules not used for longest go first.
+	// Zero means 2 GiB.
+	CacheBytes int64
+	// InFlight bounds the queries that were begun and are not yet answered;
+	// zero means 64.
+	InFlight int
+	// Running bounds the queries that run guest code at the same instant;
+	// zero means twice the number of processors. A query that waits for the
+	// host gives its place to another.
+	Running int
+	// MemoryBytes bounds the linear memories of all queries together; zero
+	// means 1 GiB.
+	MemoryBytes int64
+	// MaxWait is how long a query waits for a place at most, if its own
+	// deadline is not earlier; zero means 5 s.
+	MaxWait time.Duration
+}
+
+// Engine admits and runs modules. It is safe for concurrent use.
+type Engine struct {
+	config   Config
+	cache    *cache
+	inFlight *semaphore.Weighted
+	running  *semaphore.Weighted
+	// memory is what all linear memories hold now, in bytes.
+	memory atomic.Int64
+
+	mu sync.Mutex
+	// closed and modules are guarded by mu.
+	closed  bool
+	modules map[*Module]struct{}
+}
+
+// New returns an engine. It fails only if the cache directory cannot be used.
+func New(config Config) (*Engine, error) {
+	if config.CacheBytes == 0 {
+		config.CacheBytes = 2 << 30
+	}
+	if config.InFlight == 0 {
+		config.InFlight = 64
+	}
+	if config.Running == 0 {
+		config.Running = 2 * runtime.GOMAXPROCS(0)
+	}
+	if config.MemoryBytes == 0 {
+		config.MemoryBytes = 1 << 30
+	}
+	if config.MaxWait == 0 {
+		config.MaxWait = 5 * time.Second
+	}
+	e := &Engine{
+		config:   config,
+		inFlight: semaphore.NewWeighted(int64(config.InFlight)),
+		running:  semaphore.NewWeighted(int64(config.Running)),
+		modules:  map[*Module]struct{}{},
+	}
+	if config.CacheDir != "" {
+		var err error
+		if e.cache, err = openCache(config.CacheDir, config.CacheBytes); err != nil {
+			return nil, fmt.Errorf("open compilation cache: %w", err)
+		}
+	}
+	return e, nil
+}
+
+// Close waits for the queries that run and frees all modules. Later calls fail
+// with abi.KindHostClosed.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	modules := e.modules
+	e.modules = nil
+	e.mu.Unlock()
+
+	var errs []error
+	for m := range modules {
+		m.queries.Wait()
+		errs = append(errs, m.runtime.Close(context.Background()))
+	}
+	return errors.Join(errs...)
+}
+
+// Options say how one module is loaded.
+type Options struct {
+	// Name is the hand's name, of the form that manifest.ValidName wants. It
+	// stands in errors and in the source of the hand's words.
+	Name string
+	// Limits bound each query; zero fields are the defaults.
+	Limits abi.Limits
+	// Granted lists the capabilities that the module may import.
+	Granted []abi.Capability
+}
+
+// Module is an admitted and compiled module. It is safe for concurrent use and
+// belongs to its engine, whose Close frees it.
+type Module struct {
+	engine   *Engine
+	name     string
+	source   boundary.Source
+	digest   string
+	profile  Profile
+	limits   abi.Limits
+	runtime  wazero.Runtime
+	compiled wazero.CompiledModule
+	starts   bool // exports _initialize
+	slots    *semaphore.Weighted
+	queries  sync.WaitGroup
+}
+
+// Profile is how a module is entered.
+type Profile string
+
+// The profiles of package abi.
+const (
+	ProfileReactor Profile = "reactor"
+	ProfileCommand Profile = "command"
+)
+
+// Load admits and compiles a module. It takes as long as compiling does, or a
+// few milliseconds if the cache has it. Errors are *abi.Error of the kinds
+// bad_module, abi_mismatch, not_granted and host_closed.
+func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Module, error) {
+	fail := func(kind abi.Kind, text string, cause error) (*Module, error) {
+		return nil, &abi.Error{Hand: options.Name, Kind: kind, Text: text, Err: cause}
+	}
+	source, err := boundary.HandSource(options.Name)
+	if err != nil {
+		return fail(abi.KindBadModule, "unusable name", err)
+	}
+	limits, err := options.Limits.WithDefaults()
+	if err != nil {
+		return fail(abi.KindBadModule, "unusable limits", err)
+	}
+	admitted, err := admit(module, limits, options.Granted)
+	if err != nil {
+		if refusal, ok := errors.AsType[*abi.Error](err); ok {
+			refusal.Hand = options.Name
+		}
+		return nil, err
+	}
+	m := &Module{
+		engine: e, name: options.Name, source: source, digest: admitted.digest,
+		profile: admitted.profile, starts: admitted.initialize, limits: limits,
+		slots: semaphore.NewWeighted(int64(limits.Concurrent)),
+	}
+	if err := m.compile(ctx, admitted.module); err != nil {
+		return fail(abi.KindBadModule, "the engine refuses the module", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		_ = m.runtime.Close(ctx)
+		return fail(abi.KindHostClosed, "", nil)
+	}
+	e.modules[m] = struct{}{}
+	return m, nil
+}
+
+// compile gives each module a runtime of its own: hands share no name space,
+// and the cache entry of one can be dropped without touching another's.
+func (m *Module) compile(ctx context.Context, module []byte) (err error) {
+	config := wazero.NewRuntimeConfig().WithCloseOnContextDone(true).WithDebugInfoEnabled(false)
+	if m.engine.cache != nil {
+		entry, err := m.engine.cache.acquire(m.digest)
+		if err != nil {
+			return err
+		}
+		defer entry.release()
+		config = config.WithCompilationCache(entry.compiled)
+	}
+	m.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	defer func() {
+		if err != nil {
+			_ = m.runtime.Close(context.Background())
+		}
+	}()
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, m.runtime); err != nil {
+		return err
+	}
+	if err := instantiateHostModules(ctx, m.runtime); err != nil {
+		return err
+	}
+	if m.compiled, err = m.runtime.CompileModule(ctx, module); err != nil {
+		return errors.New(engineText(err))
+	}
+	return m.checkEntry()
+}
+
+func (m *Module) checkEntry() error {
+	entry, params, results := abi.ExportStart, 0, 0
+	if m.profile == ProfileReactor {
+		entry, results = abi.ExportQuery, 1
+	}
+	definition := m.compiled.ExportedFunctions()[entry]
+	if definition == nil || len(definition.ParamTypes()) != params || len(definition.ResultTypes()) != results {
+		return fmt.Errorf("export %q has the wrong type", entry)
+	}
+	return nil
+}
+
+// Name returns the hand's name.
+func (m *Module) Name() string { return m.name }
+
+// Digest returns "sha256:" and the hexadecimal digest of the module's bytes.
+func (m *Module) Digest() string { return m.digest }
+
+// Profile returns how the module is entered.
+func (m *Module) Profile() Profile { return m.profile }
+
+// Limits returns the limits in force, none of them zero.
+func (m *Module) Limits() abi.Limits { return m.limits }
+
+// Digest returns "sha256:" and the hexadecimal digest of a module's bytes.
+func Digest(module []byte) string {
+	sum := sha256.Sum256(module)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
