@@ -63,32 +63,33 @@ func admit(module []byte, limits abi.Limits, granted []abi.Capability) (admitted
 	}, nil
 }
 
-// profileOf finds the entry. A module that has both is a reactor.
+// profileOf finds the entry. By WASI's convention a module that exports _start
+// is a command, whatever else it exports: nothing else may be called in it.
 func profileOf(outline *wasm.Module) (Profile, error) {
-	start, foreign := false, ""
+	query, foreign := false, ""
 	for _, e := range outline.Exports {
 		switch {
 		case e.Kind != wasm.KindFunction:
-		case e.Name == abi.ExportQuery:
-			return ProfileReactor, nil
 		case e.Name == abi.ExportStart:
-			start = true
+			return ProfileCommand, nil
+		case e.Name == abi.ExportQuery:
+			query = true
 		case strings.HasPrefix(e.Name, abi.ExportQueryPrefix):
 			foreign = strings.TrimPrefix(e.Name, abi.ExportQueryPrefix)
 		}
 	}
 	switch {
-	case foreign != "" && isNumber(foreign):
+	case query:
+		return ProfileReactor, nil
+	case isNumber(foreign):
 		return "", &abi.Error{Kind: abi.KindABIMismatch, Text: fmt.Sprintf("needs ABI %s, this host speaks %d", foreign, abi.Version)}
-	case start:
-		return ProfileCommand, nil
 	}
 	return "", &abi.Error{Kind: abi.KindBadModule, Text: fmt.Sprintf(
 		"it exports neither %s nor %s: build it as a reactor or as a WASI command", abi.ExportQuery, abi.ExportStart)}
 }
 
 func isNumber(s string) bool {
-	return len(s) < 10 && strings.Trim(s, "0123456789") == ""
+	return s != "" && len(s) < 10 && strings.Trim(s, "0123456789") == ""
 }
 
 // known reports whether the contract has the function. WASI's functions are

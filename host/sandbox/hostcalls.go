@@ -174,12 +174,7 @@ func capability[Request any](run func(*call, context.Context, Request) ([]byte, 
 		if err := json.Unmarshal(raw, &request); err != nil {
 			return abi.KindBadRequest.Code()
 		}
-		running := c.module.engine.running
-		running.Release(1)
-		result, err := run(c, ctx, request)
-		if waitErr := running.Acquire(context.WithoutCancel(ctx), 1); waitErr != nil {
-			return abi.KindUnavailable.Code()
-		}
+		result, err := c.outside(ctx, func() ([]byte, error) { return run(c, ctx, request) })
 		if ctx.Err() != nil {
 			return abi.KindTimeout.Code()
 		}
@@ -192,6 +187,14 @@ func capability[Request any](run func(*call, context.Context, Request) ([]byte, 
 		c.result = result
 		return int32(len(result))
 	}
+}
+
+// outside runs the host's part of a call, during which another guest may have
+// this one's place.
+func (c *call) outside(ctx context.Context, run func() ([]byte, error)) ([]byte, error) {
+	c.leavePlace()
+	defer c.takePlace(ctx)
+	return run()
 }
 
 func refuse(_ context.Context, c *call, _ api.Memory, _ []uint64) int32 {

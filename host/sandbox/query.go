@@ -131,6 +131,7 @@ type call struct {
 	ports  Ports
 	query  []byte
 	memory linearMemory
+	placed bool // holds one of the engine's places
 
 	reply     []byte
 	replySize int
@@ -155,10 +156,10 @@ func (c *call) run(ctx context.Context) error {
 	c.memory.limit, c.memory.total, c.memory.bound = uint64(m.limits.MemoryBytes), &m.engine.memory, m.engine.config.MemoryBytes
 	defer c.memory.release()
 
-	if err := m.engine.running.Acquire(limited, 1); err != nil {
-		return c.explain(ctx, limited, err)
+	if !c.takePlace(limited) {
+		return c.explain(ctx, limited, limited.Err())
 	}
-	defer m.engine.running.Release(1)
+	defer c.leavePlace()
 
 	guest := context.WithValue(experimental.WithMemoryAllocator(limited, &c.memory), callKey{}, c)
 	instance, err := c.instantiate(guest)
@@ -170,6 +171,20 @@ func (c *call) run(ctx context.Context) error {
 		return c.explain(ctx, limited, c.command(guest, instance))
 	}
 	return c.explain(ctx, limited, c.reactor(guest, instance))
+}
+
+// takePlace waits for one of the places for guests that run; it gives up, and
+// reports false, when ctx is done.
+func (c *call) takePlace(ctx context.Context) bool {
+	c.placed = c.module.engine.running.Acquire(ctx, 1) == nil
+	return c.placed
+}
+
+func (c *call) leavePlace() {
+	if c.placed {
+		c.module.engine.running.Release(1)
+		c.placed = false
+	}
 }
 
 // errNoMemory stands for the engine's panic when a memory cannot even begin.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
 // Config sets up an Engine. The zero value works, without a cache on disk.
@@ -221,7 +223,24 @@ func (m *Module) compile(ctx context.Context, module []byte) (err error) {
 	if m.compiled, err = m.runtime.CompileModule(ctx, module); err != nil {
 		return errors.New(engineText(err))
 	}
+	if err := m.checkImports(); err != nil {
+		return err
+	}
 	return m.checkEntry()
+}
+
+// checkImports holds the types of the imports against the contract: the engine
+// would do so only when the first query comes.
+func (m *Module) checkImports() error {
+	for i, imported := range m.compiled.ImportedFunctions() {
+		module, name, _ := imported.Import()
+		have := m.runtime.Module(module).ExportedFunctionDefinitions()[name]
+		if have == nil || !slices.Equal(have.ParamTypes(), imported.ParamTypes()) || !slices.Equal(have.ResultTypes(), imported.ResultTypes()) {
+			return fmt.Errorf("imported function %d is not in ABI %d with this type (%s)", i, abi.Version,
+				plainName(wasm.Import{Module: module, Name: name}))
+		}
+	}
+	return nil
 }
 
 func (m *Module) checkEntry() error {

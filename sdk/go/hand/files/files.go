@@ -159,10 +159,13 @@ func (e entry) Mode() fs.FileMode {
 	return fs.ModeIrregular
 }
 
+// file reads ahead, because every host call counts.
 type file struct {
-	root   root
-	name   string
-	info   fs.FileInfo
+	root root
+	name string
+	info fs.FileInfo
+	// ahead is what was read beyond the last Read; it ends at offset.
+	ahead  []byte
 	offset int64
 }
 
@@ -173,15 +176,18 @@ func (f *file) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	piece, err := f.root.read(f.name, f.offset, min(len(b), pieceBytes))
-	if err != nil {
-		return 0, err
+	if len(f.ahead) == 0 {
+		piece, err := f.root.read(f.name, f.offset, pieceBytes)
+		if err != nil {
+			return 0, err
+		}
+		if len(piece) == 0 {
+			return 0, io.EOF
+		}
+		f.ahead, f.offset = piece, f.offset+int64(len(piece))
 	}
-	if len(piece) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, piece)
-	f.offset += int64(n)
+	n := copy(b, f.ahead)
+	f.ahead = f.ahead[n:]
 	return n, nil
 }
 
