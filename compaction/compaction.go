@@ -1,0 +1,378 @@
+// Package compaction keeps conversations within what a model can be shown,
+// without losing a message: it replaces runs of messages in a session's frontier
+// by summaries, and brings in what hands know as one context refresh.
+//
+// It is set off by two triggers. Cadence runs after an answer, in the
+// background, every so many exchanges. Gap runs before a message is handled,
+// when its user comes back after a while, and is waited for, but never beyond
+// its deadline. Without configuration neither is armed and nothing is asked,
+// locked or read.
+package compaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// Config sets the triggers. The zero value arms none.
+type Config struct {
+	// Interval is the number of user exchanges between two cadence runs; 0
+	// turns cadence off.
+	Interval int
+	// KeepRecent is how many of the last messages are never summarised; zero
+	// means 6.
+	KeepRecent int
+	// Gap is how long a user must have been away for a gap run; 0 turns gap
+	// off.
+	Gap time.Duration
+	// GapMaxLookback bounds the window that hands are asked about; zero means
+	// 24 h.
+	GapMaxLookback time.Duration
+	// GapDeadline bounds how long a gap run is waited for; zero means
+	// SourceTimeout.
+	GapDeadline time.Duration
+	// ContextTokenCap bounds the texts of one refresh. Zero means that no
+	// source is asked.
+	ContextTokenCap int
+	// SourceTimeout bounds one question to one source; zero means 30 s.
+	SourceTimeout time.Duration
+	// MaxSummaryTokens bounds one summary; zero means 1,024.
+	MaxSummaryTokens int
+}
+
+func (c Config) keepRecent() int              { return orDefault(c.KeepRecent, 6) }
+func (c Config) lookback() time.Duration      { return orDefault(c.GapMaxLookback, 24*time.Hour) }
+func (c Config) sourceTimeout() time.Duration { return orDefault(c.SourceTimeout, 30*time.Second) }
+func (c Config) gapDeadline() time.Duration   { return orDefault(c.GapDeadline, c.sourceTimeout()) }
+func (c Config) maxSummaryTokens() int        { return orDefault(c.MaxSummaryTokens, 1024) }
+
+func orDefault[T int | time.Duration](value, standard T) T {
+	if value == 0 {
+		return standard
+	}
+	return value
+}
+
+// Question is what a source is asked.
+type Question struct {
+	User memory.UserID
+	// From and To bound the window: From ≤ t < To. To is the time of asking.
+	From, To time.Time
+	// MaxTokens is what the answer may cost.
+	MaxTokens int
+}
+
+// Source is somebody to ask for context: a hand with the operator's prompt. It
+// is safe for concurrent use.
+type Source interface {
+	// Name identifies the source in reports, in the host's own words.
+	Name() string
+	// Ask returns the source's text, within q.MaxTokens; empty if it has
+	// nothing to say. It returns when ctx is done.
+	Ask(ctx context.Context, q Question) (boundary.Content, error)
+}
+
+// Turn says where in which conversation a trigger stands.
+type Turn struct {
+	User    memory.UserID
+	Agent   memory.AgentID
+	Session memory.SessionID
+	// At is the time of the turn: of the message that came in, or of the
+	// answer that went out.
+	At time.Time
+	// Source is that of the message that came in.
+	Source memory.Source
+}
+
+// Reasons for skipping a run, as they stand in reports and in the record.
+const (
+	ReasonBusy     = "another run for this agent and user is going on"
+	ReasonInactive = "nobody has said anything in the session"
+	ReasonNothing  = "nothing outside the recent messages"
+	ReasonNotDue   = "not due"
+)
+
+// Report tells of one run.
+type Report struct {
+	Trigger memory.Trigger
+	Outcome memory.Outcome
+	// Reason says why the run was skipped or failed.
+	Reason  string
+	At      time.Time
+	Refresh RefreshReport
+	Sweep   SweepReport
+	// Pending says that a gap run was not waited for to its end: its
+	// compaction goes on in the background.
+	Pending bool
+	Took    time.Duration
+}
+
+// Engine runs compactions. It is safe for concurrent use. Close it to wait for
+// what runs in the background.
+type Engine struct {
+	store      memory.Store
+	summarizer Summarizer
+	config     Config
+	sources    func(memory.UserID) []Source
+	log        *slog.Logger
+
+	// background is cancelled by Close and parents what outlives a call.
+	background context.Context
+	stop       context.CancelFunc
+	running    sync.WaitGroup
+
+	mu sync.Mutex
+	// busy holds the (agent, user) pairs with a run; guarded by mu.
+	busy   map[pair]struct{}
+	counts Counts
+}
+
+type pair struct {
+	agent memory.AgentID
+	user  memory.UserID
+}
+
+// Counts are how often triggers ended in which way since the engine was made.
+type Counts struct {
+	Fired, Busy, Inactive, Nothing, Failed int
+}
+
+// New returns an engine. Sources gives the sources of a user, in the order in
+// which their blocks shall stand; it may be nil.
+func New(store memory.Store, summarizer Summarizer, config Config, sources func(memory.UserID) []Source, log *slog.Logger) *Engine {
+	if sources == nil {
+		sources = func(memory.UserID) []Source { return nil }
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Engine{
+		store: store, summarizer: summarizer, config: config, sources: sources, log: log,
+		background: ctx, stop: cancel, busy: map[pair]struct{}{},
+	}
+}
+
+// Close cancels what runs in the background and waits for it, at most until
+// ctx is done. Every pass that was finished is kept.
+func (e *Engine) Close(ctx context.Context) error {
+	e.stop()
+	done := make(chan struct{})
+	go func() {
+		e.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for compactions: %w", ctx.Err())
+	}
+}
+
+// Counts returns the counts so far.
+func (e *Engine) Counts() Counts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.counts
+}
+
+// tryLock takes the pair without waiting. The caller calls unlock once.
+func (e *Engine) tryLock(t Turn) (unlock func(), ok bool) {
+	p := pair{t.Agent, t.User}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, taken := e.busy[p]; taken {
+		return nil, false
+	}
+	e.busy[p] = struct{}{}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.busy, p)
+	}, true
+}
+
+// Cadence runs after an answer if the session's count of exchanges says so. It
+// returns when the run is over, so that the caller chooses the background; it
+// never touches what an answer waits for. A run that is not due returns a
+// report of OutcomeSkipped with ReasonNotDue and leaves no record.
+func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
+	report := Report{Trigger: memory.TriggerCadence, Outcome: memory.OutcomeSkipped, Reason: ReasonNotDue, At: t.At}
+	if e.config.Interval <= 0 {
+		return report, nil
+	}
+	session, err := e.store.Session(ctx, t.User, t.Session)
+	if err != nil {
+		return report, fmt.Errorf("cadence: %w", err)
+	}
+	if session.Exchanges == 0 || session.Exchanges%e.config.Interval != 0 {
+		return report, nil
+	}
+	unlock, ok := e.tryLock(t)
+	if !ok {
+		return e.skip(ctx, t, report, ReasonBusy)
+	}
+	defer unlock()
+	if !session.HasRealUserActivity() {
+		return e.skip(ctx, t, report, ReasonInactive)
+	}
+	frontier, err := e.store.Frontier(ctx, t.User, t.Session)
+	if err != nil {
+		return report, fmt.Errorf("cadence: %w", err)
+	}
+	if !e.hasOldMessages(frontier) {
+		return e.skip(ctx, t, report, ReasonNothing)
+	}
+	return e.run(ctx, t, report, e.window(frontier, session, t.At))
+}
+
+// run asks the sources and then sweeps: with the new refresh in place, the
+// sweep may summarise the one before it.
+func (e *Engine) run(ctx context.Context, t Turn, report Report, window window) (Report, error) {
+	began := time.Now()
+	report.Reason = ""
+	refresh, refreshErr := e.refresh(ctx, t, window)
+	sweep, sweepErr := e.sweep(ctx, t)
+	report.Refresh, report.Sweep, report.Took = refresh, sweep, time.Since(began)
+	return e.finish(ctx, t, report, errors.Join(refreshErr, sweepErr))
+}
+
+// Gap runs before a message is handled if its user was away for longer than
+// configured. It returns when the run is over or its deadline has passed,
+// whichever is first; sources that are late have no part in the refresh, and a
+// compaction that is not done goes on in the background. A run that is not due
+// leaves no record.
+func (e *Engine) Gap(ctx context.Context, t Turn) (Report, error) {
+	report := Report{Trigger: memory.TriggerGap, Outcome: memory.OutcomeSkipped, Reason: ReasonNotDue, At: t.At}
+	if e.config.Gap <= 0 || (t.Source != memory.SourceUser && t.Source != memory.SourceUnknown) {
+		return report, nil
+	}
+	last, err := e.store.LastActivity(ctx, t.User, t.Agent)
+	if err != nil {
+		return report, fmt.Errorf("gap: %w", err)
+	}
+	if last.IsZero() || t.At.Sub(last) <= e.config.Gap {
+		return report, nil
+	}
+	unlock, ok := e.tryLock(t)
+	if !ok {
+		return e.skip(ctx, t, report, ReasonBusy)
+	}
+	active, err := e.hasRealActivity(ctx, t)
+	if err != nil || !active {
+		unlock()
+		if err != nil {
+			return report, fmt.Errorf("gap: %w", err)
+		}
+		return e.skip(ctx, t, report, ReasonInactive)
+	}
+	return e.runWithin(ctx, t, report, e.bounded(last, t.At), unlock)
+}
+
+// runWithin starts the sources and the sweep together and waits for both until
+// the gap deadline. It owns unlock.
+func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window, unlock func()) (Report, error) {
+	began := time.Now()
+	report.Reason = ""
+	waiting, cancel := context.WithTimeout(ctx, e.config.gapDeadline())
+	defer cancel()
+
+	type swept struct {
+		report SweepReport
+		err    error
+	}
+	sweep := make(chan swept, 1)
+	e.running.Go(func() {
+		r, err := e.sweep(e.background, t)
+		sweep <- swept{r, err}
+	})
+	refresh, err := e.refresh(waiting, t, w)
+	report.Refresh = refresh
+	if err != nil {
+		e.running.Go(func() { <-sweep; unlock() })
+		report.Took = time.Since(began)
+		return e.finish(ctx, t, report, err)
+	}
+	select {
+	case s := <-sweep:
+		unlock()
+		report.Sweep, report.Took = s.report, time.Since(began)
+		return e.finish(ctx, t, report, s.err)
+	case <-waiting.Done():
+		report.Pending, report.Took = true, time.Since(began)
+		e.running.Go(func() {
+			s := <-sweep
+			unlock()
+			late := report
+			late.Sweep, late.Took = s.report, time.Since(began)
+			if _, err := e.finish(context.WithoutCancel(ctx), t, late, s.err); err != nil {
+				e.log.Warn("gap compaction in the background", "session", t.Session, "error", err)
+			}
+		})
+		report.Outcome = memory.OutcomeDone
+		return report, nil
+	}
+}
+
+// hasRealActivity looks at the session that goes on and, since a user may come
+// back to a new one, at those that were active last.
+func (e *Engine) hasRealActivity(ctx context.Context, t Turn) (bool, error) {
+	session, err := e.store.Session(ctx, t.User, t.Session)
+	if err != nil {
+		return false, err
+	}
+	if session.Messages > 0 {
+		return session.HasRealUserActivity(), nil
+	}
+	const lastActive = 20
+	others, err := e.store.Sessions(ctx, t.User, memory.SessionQuery{Agent: t.Agent, Limit: lastActive})
+	return slices.ContainsFunc(others, memory.Session.HasRealUserActivity), err
+}
+
+func (e *Engine) skip(ctx context.Context, t Turn, report Report, reason string) (Report, error) {
+	report.Outcome, report.Reason = memory.OutcomeSkipped, reason
+	return e.finish(ctx, t, report, nil)
+}
+
+// finish counts and records a run. The record is written even if the caller
+// has gone meanwhile.
+func (e *Engine) finish(ctx context.Context, t Turn, report Report, runErr error) (Report, error) {
+	switch {
+	case runErr != nil:
+		report.Outcome, report.Reason = memory.OutcomeFailed, runErr.Error()
+	case report.Reason == "":
+		report.Outcome = memory.OutcomeDone
+	}
+	e.mu.Lock()
+	switch {
+	case runErr != nil:
+		e.counts.Failed++
+	case report.Reason == ReasonBusy:
+		e.counts.Busy++
+	case report.Reason == ReasonInactive:
+		e.counts.Inactive++
+	case report.Reason == ReasonNothing:
+		e.counts.Nothing++
+	default:
+		e.counts.Fired++
+	}
+	e.mu.Unlock()
+	err := e.store.RecordCompaction(context.WithoutCancel(ctx), t.User, memory.CompactionRun{
+		Session: t.Session, Agent: t.Agent, Trigger: report.Trigger, Outcome: report.Outcome, Reason: report.Reason,
+		ItemsBefore: report.Sweep.ItemsBefore, ItemsAfter: report.Sweep.ItemsAfter,
+		TokensBefore: report.Sweep.TokensBefore, TokensAfter: report.Sweep.TokensAfter,
+		Summaries: len(report.Sweep.Summaries), RefreshBlocks: len(report.Refresh.Blocks),
+		RefreshTokens: report.Refresh.Tokens(), RefreshSkipped: len(report.Refresh.Skipped),
+		StartedAt: t.At, Took: report.Took,
+	})
+	return report, errors.Join(runErr, err)
+}
