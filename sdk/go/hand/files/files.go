@@ -62,23 +62,14 @@ func (r root) stat(op, name string) (fs.FileInfo, error) {
 }
 
 func (r root) ReadDir(name string) ([]fs.DirEntry, error) {
-	var all []fs.DirEntry
-	for after := ""; ; {
-		page, err := r.list("readdir", name, after, 0)
-		if err != nil {
-			return all, err
-		}
-		if page.Self.Type != "dir" {
-			return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.New("not a directory")}
-		}
-		for _, e := range page.Entries {
-			all = append(all, fs.FileInfoToDirEntry(entry{e}))
-			after = e.Name
-		}
-		if !page.More || len(page.Entries) == 0 {
-			return all, nil
-		}
+	info, err := r.stat("readdir", name)
+	if err != nil {
+		return nil, err
 	}
+	if !info.IsDir() {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.New("not a directory")}
+	}
+	return (&directory{root: r, name: name, info: info}).ReadDir(-1)
 }
 
 func (r root) ReadFile(name string) ([]byte, error) {
@@ -206,12 +197,17 @@ func (f *file) ReadAt(b []byte, offset int64) (int, error) {
 	return total, nil
 }
 
+// directory reads a page at a time, so that a folder of any size can be walked
+// in little memory.
 type directory struct {
-	root    root
-	name    string
-	info    fs.FileInfo
-	entries []fs.DirEntry
-	listed  bool
+	root root
+	name string
+	info fs.FileInfo
+	// page is what was listed and not yet returned; after names the last
+	// entry listed, and last says that none follows it.
+	page  []fs.DirEntry
+	after string
+	last  bool
 }
 
 func (d *directory) Stat() (fs.FileInfo, error) { return d.info, nil }
@@ -222,25 +218,40 @@ func (d *directory) Read([]byte) (int, error) {
 }
 
 func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
-	if !d.listed {
-		entries, err := d.root.ReadDir(d.name)
-		if err != nil {
-			return nil, err
+	var entries []fs.DirEntry
+	for n <= 0 || len(entries) < n {
+		if len(d.page) == 0 && !d.last {
+			if err := d.list(); err != nil {
+				return entries, err
+			}
 		}
-		d.entries, d.listed = entries, true
+		if len(d.page) == 0 {
+			break
+		}
+		take := len(d.page)
+		if n > 0 {
+			take = min(take, n-len(entries))
+		}
+		entries = append(entries, d.page[:take]...)
+		d.page = d.page[take:]
 	}
-	if n <= 0 {
-		rest := d.entries
-		d.entries = nil
-		return rest, nil
-	}
-	if len(d.entries) == 0 {
+	if n > 0 && len(entries) == 0 {
 		return nil, io.EOF
 	}
-	n = min(n, len(d.entries))
-	page := d.entries[:n]
-	d.entries = d.entries[n:]
-	return page, nil
+	return entries, nil
+}
+
+func (d *directory) list() error {
+	page, err := d.root.list("readdir", d.name, d.after, 0)
+	if err != nil {
+		return err
+	}
+	for _, e := range page.Entries {
+		d.page = append(d.page, fs.FileInfoToDirEntry(entry{e}))
+		d.after = e.Name
+	}
+	d.last = !page.More || len(page.Entries) == 0
+	return nil
 }
 
 var (
