@@ -1,0 +1,692 @@
+// Package memorytest is the suite that every memory.Store passes: SQLite today,
+// another engine unchanged.
+package memorytest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// Open opens the store that lives in dir, which is empty the first time. The
+// suite closes what it opens and opens the same directory again to see what
+// was kept.
+type Open func(t *testing.T, dir string) memory.Store
+
+// TestStore runs the whole suite.
+func TestStore(t *testing.T, open Open) {
+	for name, test := range map[string]func(*testing.T, *fixture){
+		"Users":                  testUsers,
+		"Agents":                 testAgents,
+		"Sessions":               testSessions,
+		"AppendAndRead":          testAppendAndRead,
+		"AppendIsAllOrNothing":   testAppendIsAllOrNothing,
+		"EventKeys":              testEventKeys,
+		"Activity":               testActivity,
+		"BlocksRoundTrip":        testBlocksRoundTrip,
+		"Texts":                  testTexts,
+		"Injections":             testInjections,
+		"CommitLeaf":             testCommitLeaf,
+		"CommitLeafRefuses":      testCommitLeafRefuses,
+		"FrontierIsLossless":     testFrontierIsLossless,
+		"Compactions":            testCompactions,
+		"UsersAreApart":          testUsersAreApart,
+		"RandomUsersStayApart":   testRandomUsersStayApart,
+		"WritersAndReaders":      testWritersAndReaders,
+		"CancelledContext":       testCancelledContext,
+		"EverythingSurvivesOpen": testEverythingSurvivesOpen,
+		"Closed":                 testClosed,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })
+	}
+}
+
+// at is when everything begins: with more precision than stores keep.
+var at = time.Date(2026, 3, 23, 9, 0, 0, 123_456_789, time.FixedZone("", 3600))
+
+// kept is at as a store gives it back.
+var kept = at.UTC().Truncate(time.Microsecond)
+
+type fixture struct {
+	t     *testing.T
+	dir   string
+	open  Open
+	store memory.Store
+	agent memory.AgentID
+	user  memory.UserID // the default user
+	other memory.UserID
+}
+
+func newFixture(t *testing.T, open Open) *fixture {
+	t.Helper()
+	f := &fixture{t: t, dir: t.TempDir(), open: open}
+	f.store = open(t, f.dir)
+	t.Cleanup(func() { f.store.Close() })
+	agent := must(f.store.PutAgent(t.Context(), "assistant", "", at))(t)
+	f.agent = agent.ID
+	f.user = must(f.store.DefaultUser(t.Context()))(t).ID
+	f.other = memory.NewID[memory.UserID]()
+	check(t, f.store.PutUser(t.Context(), memory.User{ID: f.other, Name: "other", CreatedAt: at}))
+	return f
+}
+
+func (f *fixture) reopen() {
+	f.t.Helper()
+	check(f.t, f.store.Close())
+	f.store = f.open(f.t, f.dir)
+}
+
+func (f *fixture) session(user memory.UserID) memory.SessionID {
+	f.t.Helper()
+	return must(f.store.CreateSession(f.t.Context(), memory.Session{Agent: f.agent, User: user, CreatedAt: at}))(f.t).ID
+}
+
+func (f *fixture) append(session memory.SessionID, drafts ...memory.Draft) []memory.Message {
+	f.t.Helper()
+	return must(f.store.Append(f.t.Context(), f.user, session, drafts...))(f.t)
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wants(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+func equal[T any](t testing.TB, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func says(role memory.Role, text string, after time.Duration) memory.Draft {
+	return memory.Draft{Role: role, Source: memory.Source(role), Blocks: []memory.Block{memory.Text(text)}, At: at.Add(after)}
+}
+
+func content(t testing.TB, text string) boundary.Content {
+	t.Helper()
+	source := must(boundary.HandSource("calendar"))(t)
+	c, _ := boundary.Wrap(source, text, boundary.Unlimited)
+	if c.IsEmpty() {
+		t.Fatalf("wrapping %q gives nothing", text)
+	}
+	return c
+}
+
+func leafOf(messages []memory.Message, text string) memory.Leaf {
+	leaf := memory.Leaf{ID: memory.NewID[memory.SummaryID](), Text: text, Level: memory.LevelNormal, Model: "test", At: at}
+	for _, m := range messages {
+		leaf.Messages = append(leaf.Messages, m.ID)
+	}
+	return leaf
+}
+
+// S1
+func testUsers(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	first := must(f.store.DefaultUser(ctx))(t)
+	if !first.IsDefault || first.ID.IsZero() || first.Name != memory.DefaultUserName {
+		t.Errorf("default user %+v", first)
+	}
+	f.reopen()
+	equal(t, must(f.store.DefaultUser(ctx))(t), first)
+	for _, name := range []string{"zoe", "anna", "a.b-c_d", "9"} {
+		check(t, f.store.PutUser(ctx, memory.User{ID: memory.NewID[memory.UserID](), Name: name, CreatedAt: at}))
+	}
+	var names []string
+	for _, u := range must(f.store.Users(ctx))(t) {
+		names = append(names, u.Name)
+		if u.IsDefault != (u.ID == first.ID) {
+			t.Errorf("flag of %+v", u)
+		}
+	}
+	// By bytes, after the default one.
+	equal(t, names, []string{"default", "9", "a.b-c_d", "anna", "other", "zoe"})
+
+	check(t, f.store.PutUser(ctx, memory.User{ID: first.ID, Name: "renamed"}))
+	renamed := must(f.store.DefaultUser(ctx))(t)
+	if renamed.Name != "renamed" || renamed.ID != first.ID || !renamed.IsDefault || !renamed.CreatedAt.Equal(first.CreatedAt) {
+		t.Errorf("renamed to %+v", renamed)
+	}
+	wants(t, f.store.PutUser(ctx, memory.User{ID: f.other, Name: "renamed"}), memory.ErrConflict)
+	wants(t, f.store.PutUser(ctx, memory.User{Name: "nobody"}), memory.ErrInvalid)
+	wants(t, f.store.PutUser(ctx, memory.User{ID: memory.NewID[memory.UserID](), Name: "second", IsDefault: true}), memory.ErrInvalid)
+	for _, name := range []string{"", "UPPER", "-a", ".a", "a/b", "a b", "ä", strings.Repeat("a", 64)} {
+		wants(t, f.store.PutUser(ctx, memory.User{ID: memory.NewID[memory.UserID](), Name: name}), memory.ErrInvalid)
+	}
+}
+
+func testAgents(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	again := must(f.store.PutAgent(ctx, "assistant", "new manifest", at.Add(time.Hour)))(t)
+	if again.ID != f.agent || again.Manifest != "new manifest" || !again.CreatedAt.Equal(kept) {
+		t.Errorf("got %+v", again)
+	}
+	must(f.store.PutAgent(ctx, "abacus", "", at))(t)
+	agents := must(f.store.Agents(ctx))(t)
+	if len(agents) != 2 || agents[0].Name != "abacus" || !reflect.DeepEqual(agents[1], again) {
+		t.Errorf("agents %+v", agents)
+	}
+	_, err := f.store.PutAgent(ctx, "No Name", "", at)
+	wants(t, err, memory.ErrInvalid)
+}
+
+func testSessions(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	first := must(f.store.CreateSession(ctx, memory.Session{Agent: f.agent, User: f.user, Title: "tîtle", CreatedAt: at}))(t)
+	equal(t, first, memory.Session{ID: first.ID, Agent: f.agent, User: f.user, Title: "tîtle", CreatedAt: kept, LastActive: kept})
+	equal(t, must(f.store.Session(ctx, f.user, first.ID))(t), first)
+	child := must(f.store.CreateSession(ctx, memory.Session{Agent: f.agent, User: f.user, Parent: first.ID, CreatedAt: at}))(t)
+	equal(t, child.Parent, first.ID)
+
+	// The last active first, ties by id, newest first.
+	f.append(first.ID, says("user", "hello", time.Hour))
+	third := f.session(f.user)
+	var order []memory.SessionID
+	for _, s := range must(f.store.Sessions(ctx, f.user, memory.SessionQuery{}))(t) {
+		order = append(order, s.ID)
+	}
+	equal(t, order, []memory.SessionID{first.ID, third, child.ID})
+	if got := must(f.store.Sessions(ctx, f.user, memory.SessionQuery{Limit: 1}))(t); len(got) != 1 || got[0].ID != first.ID {
+		t.Errorf("limited to %+v", got)
+	}
+	if got := must(f.store.Sessions(ctx, f.user, memory.SessionQuery{Agent: memory.NewID[memory.AgentID]()}))(t); len(got) != 0 {
+		t.Errorf("of an unknown agent: %+v", got)
+	}
+
+	for name, s := range map[string]memory.Session{
+		"user":           {Agent: f.agent, User: memory.NewID[memory.UserID](), CreatedAt: at},
+		"agent":          {Agent: memory.NewID[memory.AgentID](), User: f.user, CreatedAt: at},
+		"parent":         {Agent: f.agent, User: f.user, Parent: memory.NewID[memory.SessionID](), CreatedAt: at},
+		"other's parent": {Agent: f.agent, User: f.other, Parent: first.ID, CreatedAt: at},
+	} {
+		if _, err := f.store.CreateSession(ctx, s); !errors.Is(err, memory.ErrNotFound) {
+			t.Errorf("unknown %s: %v", name, err)
+		}
+	}
+	_, err := f.store.CreateSession(ctx, memory.Session{ID: first.ID, Agent: f.agent, User: f.user, CreatedAt: at})
+	wants(t, err, memory.ErrConflict)
+	_, err = f.store.CreateSession(ctx, memory.Session{Agent: f.agent, User: f.user})
+	wants(t, err, memory.ErrInvalid)
+}
+
+func testAppendAndRead(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	session := f.session(f.user)
+	if got := must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(t); len(got) != 0 {
+		t.Errorf("a new session has %+v", got)
+	}
+	stored := f.append(session, says("user", "one", 0), says("assistant", "two", time.Second), says("tool", "three", 2*time.Second), says("system", "four", 2*time.Second))
+	for i, m := range stored {
+		if m.Seq != int64(i+1) || m.Session != session || m.ID.IsZero() || m.Trust != memory.TrustDirect || m.Tokens == 0 || m.At.Location() != time.UTC {
+			t.Errorf("message %d is %+v", i, m)
+		}
+	}
+	if !stored[0].At.Equal(kept) {
+		t.Errorf("stored at %v, want %v", stored[0].At, kept)
+	}
+	equal(t, must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(t), stored)
+	equal(t, must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{After: 1, Limit: 2}))(t), stored[1:3])
+	if got := f.append(session); len(got) != 0 {
+		t.Errorf("no drafts: %+v", got)
+	}
+	frontier := must(f.store.Frontier(ctx, f.user, session))(t)
+	if len(frontier.Items) != 4 || frontier.Tokens() != stored[0].Tokens+stored[1].Tokens+stored[2].Tokens+stored[3].Tokens {
+		t.Errorf("frontier %+v", frontier)
+	}
+	for i, item := range frontier.Items {
+		equal(t, *item.Message, stored[i])
+	}
+}
+
+func testAppendIsAllOrNothing(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	for name, bad := range map[string]memory.Draft{
+		"role":       {Role: "wizard", Blocks: []memory.Block{memory.Text("x")}, At: at},
+		"blocks":     {Role: memory.RoleUser, At: at},
+		"time":       {Role: memory.RoleUser, Blocks: []memory.Block{memory.Text("x")}},
+		"injection":  {Role: memory.RoleUser, Source: memory.SourceContextInjection, Blocks: []memory.Block{memory.Text("x")}, At: at},
+		"block type": {Role: memory.RoleUser, Blocks: []memory.Block{{Type: "image"}}, At: at},
+		"tool input": {Role: memory.RoleAssistant, Blocks: []memory.Block{memory.ToolCall("1", "t", []byte("{broken"))}, At: at},
+	} {
+		if _, err := f.store.Append(t.Context(), f.user, session, says("user", "good", 0), bad); !errors.Is(err, memory.ErrInvalid) {
+			t.Errorf("bad %s: %v", name, err)
+		}
+	}
+	if got := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{}))(t); len(got) != 0 {
+		t.Errorf("stored %+v", got)
+	}
+}
+
+func testEventKeys(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	keyed := says("user", "hello", 0)
+	keyed.EventKey = "event-1"
+	first := f.append(session, keyed, says("user", "hello", 0), keyed)
+	if first[0].ID != first[2].ID || first[0].ID == first[1].ID {
+		t.Errorf("ids %v %v %v", first[0].ID, first[1].ID, first[2].ID)
+	}
+	again := f.append(session, keyed, says("user", "hello", 0))
+	equal(t, again[0], first[0])
+	messages := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{}))(t)
+	if len(messages) != 3 || messages[2].Seq != 3 {
+		t.Errorf("%d messages: equal ones said twice are two, one event is one", len(messages))
+	}
+	elsewhere := f.session(f.user)
+	if got := f.append(elsewhere, keyed); got[0].ID == first[0].ID {
+		t.Error("a key of one session is known in another")
+	}
+}
+
+func testActivity(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	if got := must(f.store.LastActivity(ctx, f.user, f.agent))(t); !got.IsZero() {
+		t.Errorf("before anything: %v", got)
+	}
+	session := f.session(f.user)
+	if got := must(f.store.LastActivity(ctx, f.user, f.agent))(t); !got.IsZero() {
+		t.Errorf("an empty session: %v", got)
+	}
+	tick := says("user", "tick", time.Hour)
+	tick.Source = memory.SourceAutonomousTick
+	f.append(session, tick)
+	check(t, injectErr(f, session, at.Add(2*time.Hour)))
+	if got := must(f.store.LastActivity(ctx, f.user, f.agent))(t); !got.IsZero() {
+		t.Errorf("ticks and injections: %v", got)
+	}
+	s := must(f.store.Session(ctx, f.user, session))(t)
+	if s.HasRealUserActivity() || s.Exchanges != 0 || s.Messages != 2 || !s.LastActive.Equal(kept) {
+		t.Errorf("after ticks: %+v", s)
+	}
+	unknown := says("user", "old", 3*time.Hour)
+	unknown.Source = memory.SourceUnknown
+	f.append(session, unknown, says("assistant", "a", 4*time.Hour), says("assistant", "b", 4*time.Hour), says("user", "c", 5*time.Hour), says("user", "d", 5*time.Hour), says("assistant", "e", 6*time.Hour))
+	// A late message does not turn the clock back.
+	f.append(session, says("user", "late", time.Minute))
+	s = must(f.store.Session(ctx, f.user, session))(t)
+	if s.UserMessages != 4 || s.Exchanges != 2 || s.Messages != 9 || !s.HasRealUserActivity() {
+		t.Errorf("counts %+v", s)
+	}
+	want := kept.Add(6 * time.Hour)
+	if got := must(f.store.LastActivity(ctx, f.user, f.agent))(t); !got.Equal(want) || !s.LastActive.Equal(want) {
+		t.Errorf("last activity %v, session %v, want %v", got, s.LastActive, want)
+	}
+	if got := must(f.store.LastActivity(ctx, f.other, f.agent))(t); !got.IsZero() {
+		t.Errorf("of another user: %v", got)
+	}
+}
+
+func injectErr(f *fixture, session memory.SessionID, when time.Time) error {
+	_, err := f.store.Inject(f.t.Context(), f.user, session, memory.Injection{At: when, Blocks: []boundary.Content{content(f.t, "event")}})
+	return err
+}
+
+func testBlocksRoundTrip(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	foreign := `{"type":"hologram","payload":{"b":1,  "a":[1,2]},"x":"<&>"}`
+	thinking := `{"signature":"abc==","type":"thinking","text":"hm"}`
+	var decoded []memory.Block
+	check(t, json.Unmarshal([]byte("["+foreign+","+thinking+"]"), &decoded))
+	blocks := append(decoded, memory.Text("words"), memory.ToolCall("c1", "search", []byte(`{"q":"x"}`)),
+		memory.ToolResult("c1", "search", content(t, "found"), true), memory.External(content(t, "outside")))
+	d := says("assistant", "", 0)
+	d.Blocks = blocks
+	stored := f.append(session, d)[0]
+	f.reopen()
+	read := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{}))(t)[0]
+	if read.Trust != memory.TrustExternal {
+		t.Errorf("trust %s", read.Trust)
+	}
+	equal(t, read, stored)
+	encoded := must(json.Marshal(read.Blocks[0]))(t)
+	if !jsonEqual(t, encoded, foreign) {
+		t.Errorf("an unknown block came back as %s", encoded)
+	}
+	if got := must(json.Marshal(read.Blocks[1]))(t); !jsonEqual(t, got, thinking) {
+		t.Errorf("thinking came back as %s", got)
+	}
+	equal(t, memory.Shown(read.Blocks), memory.Shown(blocks))
+}
+
+func jsonEqual(t *testing.T, got []byte, want string) bool {
+	t.Helper()
+	var a, b any
+	check(t, json.Unmarshal(got, &a))
+	check(t, json.Unmarshal([]byte(want), &b))
+	return reflect.DeepEqual(a, b)
+}
+
+func testTexts(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	for _, test := range []struct{ text, want string }{
+		{"plain", "plain"},
+		{"日本語 😀 \u202e", "日本語 😀 \u202e"},
+		{"NUL \x00 inside", "NUL \x00 inside"},
+		{"<script>&'\"\\", "<script>&'\"\\"},
+		{"lone \xff byte", "lone \ufffd byte"},
+		{"line\r\nbreaks\u2028", "line\r\nbreaks\u2028"},
+		{strings.Repeat("ä", 1<<20), strings.Repeat("ä", 1<<20)},
+	} {
+		stored := f.append(session, says("user", test.text, 0))[0]
+		read := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{After: stored.Seq - 1}))(t)[0]
+		if read.Blocks[0].Text != test.want || stored.Blocks[0].Text != test.want {
+			t.Errorf("%.20q came back as %.20q, was stored as %.20q", test.text, read.Blocks[0].Text, stored.Blocks[0].Text)
+		}
+	}
+}
+
+func testInjections(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	one, two := content(t, "first"), content(t, "second")
+	m := must(f.store.Inject(t.Context(), f.user, session, memory.Injection{At: at, Blocks: []boundary.Content{one, {}, two}}))(t)
+	if m.Role != memory.RoleUser || m.Source != memory.SourceContextInjection || m.Trust != memory.TrustExternal || !m.IsRefresh() {
+		t.Errorf("injected %+v", m)
+	}
+	want := "[Context refresh — 2026-03-23T08:00:00Z]\n" + one.Render() + "\n" + two.Render()
+	read := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{}))(t)[0]
+	equal(t, memory.Shown(read.Blocks), want)
+	equal(t, read, m)
+	for _, blocks := range [][]boundary.Content{nil, {{}}, {{}, {}}} {
+		_, err := f.store.Inject(t.Context(), f.user, session, memory.Injection{At: at, Blocks: blocks})
+		wants(t, err, memory.ErrInvalid)
+	}
+}
+
+func testCommitLeaf(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	session := f.session(f.user)
+	messages := f.append(session, says("user", "a", 0), says("assistant", "b", time.Second), says("user", "c", 2*time.Second), says("assistant", "d", 3*time.Second))
+	read := must(f.store.Frontier(ctx, f.user, session))(t)
+	// A message that comes while a summary is made is no conflict.
+	last := f.append(session, says("user", "e", 4*time.Second))[0]
+	leaf := leafOf(messages[1:3], "b and c")
+	leaf.External = content(t, "outside")
+	s := must(f.store.CommitLeaf(ctx, f.user, read.Revision, leaf))(t)
+	if s.ID != leaf.ID || s.Session != session || s.Depth != 0 || s.Text != "b and c" || s.Descendants != 2 || s.Level != memory.LevelNormal ||
+		!s.Earliest.Equal(messages[1].At) || !s.Latest.Equal(messages[2].At) || s.Tokens == 0 || !s.CreatedAt.Equal(kept) {
+		t.Errorf("summary %+v", s)
+	}
+	frontier := must(f.store.Frontier(ctx, f.user, session))(t)
+	if len(frontier.Items) != 4 || frontier.Items[0].Message.ID != messages[0].ID || frontier.Items[1].Summary == nil ||
+		frontier.Items[2].Message.ID != messages[3].ID || frontier.Items[3].Message.ID != last.ID {
+		t.Fatalf("frontier %+v", frontier.Items)
+	}
+	equal(t, *frontier.Items[1].Summary, s)
+	equal(t, must(f.store.Summaries(ctx, f.user, session))(t), []memory.Summary{s})
+	equal(t, must(f.store.Expand(ctx, f.user, s.ID))(t), messages[1:3])
+	if frontier.Revision == read.Revision {
+		t.Error("the revision did not change")
+	}
+	_, err := f.store.CommitLeaf(ctx, f.user, read.Revision, leafOf(messages[3:], "d"))
+	wants(t, err, memory.ErrConflict)
+}
+
+func testCommitLeafRefuses(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	session, elsewhere := f.session(f.user), f.session(f.user)
+	messages := f.append(session, says("user", "a", 0), says("assistant", "b", 0), says("user", "c", 0))
+	foreign := f.append(elsewhere, says("user", "x", 0))
+	read := must(f.store.Frontier(ctx, f.user, session))(t)
+	for name, run := range map[string][]memory.Message{
+		"none":              {},
+		"a gap":             {messages[0], messages[2]},
+		"the wrong order":   {messages[1], messages[0]},
+		"one twice":         {messages[0], messages[0]},
+		"another session's": {foreign[0]},
+		"unknown":           {{ID: memory.NewID[memory.MessageID]()}},
+	} {
+		if _, err := f.store.CommitLeaf(ctx, f.user, read.Revision, leafOf(run, "s")); !errors.Is(err, memory.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	noID := leafOf(messages[:1], "s")
+	noID.ID = memory.SummaryID{}
+	_, err := f.store.CommitLeaf(ctx, f.user, read.Revision, noID)
+	wants(t, err, memory.ErrInvalid)
+	equal(t, must(f.store.Frontier(ctx, f.user, session))(t), read)
+	if got := must(f.store.Summaries(ctx, f.user, session))(t); len(got) != 0 {
+		t.Errorf("refused leaves left %+v", got)
+	}
+}
+
+// Invariant 6, for leaves: whatever is appended and summarised, the frontier
+// covers each message once, in order, and gives it back as it was.
+func testFrontierIsLossless(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	rapid.Check(t, func(r *rapid.T) {
+		session := f.session(f.user)
+		var all []memory.Message
+		for step := range rapid.IntRange(1, 12).Draw(r, "steps") {
+			frontier := must(f.store.Frontier(ctx, f.user, session))(t)
+			if rapid.Bool().Draw(r, "append") || len(frontier.Items) == 0 {
+				var drafts []memory.Draft
+				for i := range rapid.IntRange(1, 5).Draw(r, "messages") {
+					drafts = append(drafts, says("user", fmt.Sprintf("%d.%d %s", step, i, rapid.String().Draw(r, "text")), time.Duration(step)*time.Second))
+				}
+				all = append(all, f.append(session, drafts...)...)
+				continue
+			}
+			from := rapid.IntRange(0, len(frontier.Items)-1).Draw(r, "from")
+			var run []memory.Message
+			for _, item := range frontier.Items[from:] {
+				if item.Message == nil || len(run) > 0 && rapid.IntRange(0, 3).Draw(r, "stop") == 0 {
+					break
+				}
+				run = append(run, *item.Message)
+			}
+			if len(run) > 0 {
+				must(f.store.CommitLeaf(ctx, f.user, frontier.Revision, leafOf(run, "summary")))(t)
+			}
+		}
+		var covered []memory.Message
+		for _, item := range must(f.store.Frontier(ctx, f.user, session))(t).Items {
+			if item.Message != nil {
+				covered = append(covered, *item.Message)
+			} else {
+				covered = append(covered, must(f.store.Expand(ctx, f.user, item.Summary.ID))(t)...)
+			}
+		}
+		if !reflect.DeepEqual(covered, all) {
+			r.Fatalf("the frontier covers %d messages, %d were stored, or they differ", len(covered), len(all))
+		}
+	})
+}
+
+func testCompactions(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	run := memory.CompactionRun{
+		Session: session, Agent: f.agent, Trigger: memory.TriggerGap, Outcome: memory.OutcomeFailed, Reason: "the model is down", ItemsBefore: 9, ItemsAfter: 8,
+		TokensBefore: 7, TokensAfter: 6, Summaries: 5, RefreshBlocks: 4, RefreshTokens: 3, RefreshSkipped: 2, StartedAt: kept, Took: time.Second,
+	}
+	second := run
+	second.Trigger, second.Outcome, second.Reason = memory.TriggerCadence, memory.OutcomeDone, ""
+	check(t, f.store.RecordCompaction(t.Context(), f.user, run))
+	check(t, f.store.RecordCompaction(t.Context(), f.user, second))
+	f.reopen()
+	equal(t, must(f.store.Compactions(t.Context(), f.user, session))(t), []memory.CompactionRun{run, second})
+}
+
+// Invariant 10: what is another user's does not exist, by any method.
+func testUsersAreApart(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	session := f.session(f.user)
+	messages := f.append(session, says("user", "secret", 0), says("assistant", "secret", 0))
+	frontier := must(f.store.Frontier(ctx, f.user, session))(t)
+	summary := must(f.store.CommitLeaf(ctx, f.user, frontier.Revision, leafOf(messages[:1], "secret")))(t)
+	now := must(f.store.Frontier(ctx, f.user, session))(t)
+	for _, stranger := range []memory.UserID{f.other, memory.NewID[memory.UserID](), {}} {
+		for name, call := range map[string]func() error{
+			"Session":  func() error { _, err := f.store.Session(ctx, stranger, session); return err },
+			"Append":   func() error { _, err := f.store.Append(ctx, stranger, session, says("user", "x", 0)); return err },
+			"Messages": func() error { _, err := f.store.Messages(ctx, stranger, session, memory.MessageQuery{}); return err },
+			"Inject": func() error {
+				_, err := f.store.Inject(ctx, stranger, session, memory.Injection{At: at, Blocks: []boundary.Content{content(t, "x")}})
+				return err
+			},
+			"Frontier": func() error { _, err := f.store.Frontier(ctx, stranger, session); return err },
+			"CommitLeaf": func() error {
+				_, err := f.store.CommitLeaf(ctx, stranger, now.Revision, leafOf(messages[1:], "x"))
+				return err
+			},
+			"Summaries":        func() error { _, err := f.store.Summaries(ctx, stranger, session); return err },
+			"Expand":           func() error { _, err := f.store.Expand(ctx, stranger, summary.ID); return err },
+			"RecordCompaction": func() error { return f.store.RecordCompaction(ctx, stranger, memory.CompactionRun{Session: session}) },
+			"Compactions":      func() error { _, err := f.store.Compactions(ctx, stranger, session); return err },
+		} {
+			if err := call(); !errors.Is(err, memory.ErrNotFound) {
+				t.Errorf("%s by %s: %v", name, stranger, err)
+			}
+		}
+	}
+	if got := must(f.store.Sessions(ctx, f.other, memory.SessionQuery{}))(t); len(got) != 0 {
+		t.Errorf("another user lists %+v", got)
+	}
+	equal(t, must(f.store.Frontier(ctx, f.user, session))(t), now)
+}
+
+// S9, for what the store has: random operations, and no canary crosses over.
+func testRandomUsersStayApart(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	users := []memory.UserID{f.user, f.other}
+	sessions := map[memory.UserID][]memory.SessionID{}
+	for _, u := range users {
+		sessions[u] = []memory.SessionID{f.session(u)}
+	}
+	everyone := append(append([]memory.SessionID{}, sessions[f.user]...), sessions[f.other]...)
+	rapid.Check(t, func(r *rapid.T) {
+		user := rapid.SampledFrom(users).Draw(r, "user")
+		session := rapid.SampledFrom(everyone).Draw(r, "session")
+		if rapid.Bool().Draw(r, "write") {
+			d := says("user", "canary-"+user.String(), 0)
+			if _, err := f.store.Append(ctx, user, session, d); err != nil && !errors.Is(err, memory.ErrNotFound) {
+				r.Fatal(err)
+			}
+		}
+		messages, err := f.store.Messages(ctx, user, session, memory.MessageQuery{})
+		if err != nil && !errors.Is(err, memory.ErrNotFound) {
+			r.Fatal(err)
+		}
+		for _, m := range messages {
+			if text := m.Blocks[0].Text; text != "canary-"+user.String() {
+				r.Fatalf("%s reads %s", user, text)
+			}
+		}
+	})
+}
+
+func testWritersAndReaders(t *testing.T, f *fixture) {
+	const workers, each = 8, 25
+	var group sync.WaitGroup
+	sessions := make([]memory.SessionID, workers)
+	for i := range sessions {
+		sessions[i] = f.session(f.user)
+	}
+	for i := range workers {
+		group.Go(func() {
+			for n := range each {
+				if _, err := f.store.Append(t.Context(), f.user, sessions[i], says("user", fmt.Sprint(n), 0)); err != nil {
+					t.Errorf("write: %v", err)
+					return
+				}
+			}
+		})
+		group.Go(func() {
+			seen := 0
+			for range each {
+				frontier, err := f.store.Frontier(t.Context(), f.user, sessions[i])
+				if err != nil {
+					t.Errorf("read: %v", err)
+					return
+				}
+				if len(frontier.Items) < seen {
+					t.Errorf("a later read sees %d items, an earlier saw %d", len(frontier.Items), seen)
+				}
+				seen = len(frontier.Items)
+			}
+		})
+	}
+	group.Wait()
+	for _, session := range sessions {
+		messages := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{}))(t)
+		if len(messages) != each {
+			t.Fatalf("%d of %d messages", len(messages), each)
+		}
+		for n, m := range messages {
+			if m.Seq != int64(n+1) || m.Blocks[0].Text != fmt.Sprint(n) {
+				t.Errorf("message %d is %+v", n, m)
+			}
+		}
+	}
+}
+
+func testCancelledContext(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.store.Append(cancelled, f.user, session, says("user", "x", 0)); !errors.Is(err, context.Canceled) {
+		t.Errorf("append: %v", err)
+	}
+	if _, err := f.store.Messages(cancelled, f.user, session, memory.MessageQuery{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("read: %v", err)
+	}
+	if got := f.append(session, says("user", "y", 0)); got[0].Seq != 1 {
+		t.Errorf("the next message is %+v", got)
+	}
+}
+
+func testEverythingSurvivesOpen(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	session := f.session(f.user)
+	messages := f.append(session, says("user", "a", 0), says("assistant", "b", 0))
+	frontier := must(f.store.Frontier(ctx, f.user, session))(t)
+	must(f.store.CommitLeaf(ctx, f.user, frontier.Revision, leafOf(messages[:1], "s")))(t)
+	read := func() []any {
+		return []any{
+			must(f.store.Users(ctx))(t), must(f.store.Agents(ctx))(t), must(f.store.Sessions(ctx, f.user, memory.SessionQuery{}))(t),
+			must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(t), must(f.store.Frontier(ctx, f.user, session))(t),
+			must(f.store.Summaries(ctx, f.user, session))(t),
+		}
+	}
+	before := read()
+	f.reopen()
+	equal(t, read(), before)
+}
+
+func testClosed(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	check(t, f.store.Close())
+	check(t, f.store.Close())
+	if _, err := f.store.Append(t.Context(), f.user, session, says("user", "x", 0)); err == nil {
+		t.Error("a closed store takes messages")
+	}
+	if _, err := f.store.Users(t.Context()); err == nil {
+		t.Error("a closed store answers")
+	}
+}

@@ -1,0 +1,365 @@
+// Package sqlite keeps a memory.Store in one SQLite file.
+//
+// Writes go through one connection, in transactions that are on disk when they
+// return (WAL, synchronous=FULL); reads have connections of their own and never
+// wait for the writer. One process at a time writes: it holds a lock on the file
+// beside the database whose name ends in ".lock".
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/google/uuid"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// Options for Open. The zero value opens for writing.
+type Options struct {
+	// ReadOnly opens an existing database beside whoever writes it. Every
+	// write then fails with memory.ErrReadOnly.
+	ReadOnly bool
+	// Now is the clock for what the store dates itself; nil means time.Now.
+	Now func() time.Time
+}
+
+// Store is a memory.Store in one SQLite file.
+type Store struct {
+	path     string
+	readOnly bool
+	lock     *flock.Flock
+	// write is one connection, read a pool; the same in a read-only store.
+	write *sql.DB
+	read  *sql.DB
+
+	appending appendStatements
+
+	mu sync.RWMutex
+	// closed is guarded by mu, which every operation holds for reading.
+	closed bool
+}
+
+var _ memory.Store = (*Store)(nil)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// applicationID marks the file as ours: "GBXS".
+const applicationID = 0x47425853
+
+// busyTimeout is for what little the processes can contend for: a checkpoint,
+// a reader's first look.
+const busyTimeout = 10 * time.Second
+
+const (
+	kvShared       = "shared"
+	keyDefaultUser = "default_user_uuid"
+)
+
+// Open opens or creates the database at path, with its directory, and brings
+// its schema up to date. Errors wrap memory.ErrInUse, memory.ErrNewer,
+// memory.ErrForeign and memory.ErrReadOnly; a file that was refused is left as
+// it was.
+func Open(ctx context.Context, path string, options Options) (*Store, error) {
+	s := &Store{path: path, readOnly: options.ReadOnly}
+	if err := s.open(ctx, options); err != nil {
+		s.shut()
+		return nil, fmt.Errorf("open database %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, options Options) error {
+	if err := looksLikeDatabase(s.path); err != nil {
+		return err
+	}
+	if s.readOnly {
+		var err error
+		if s.read, err = connect(s.path, "ro", 4, "query_only(ON)"); err != nil {
+			return err
+		}
+		s.write = s.read
+		return s.checkVersion(ctx, s.read)
+	}
+	if err := s.prepareFiles(); err != nil {
+		return err
+	}
+	if err := s.look(ctx); err != nil {
+		return err
+	}
+	var err error
+	if s.write, err = connect(s.path, "rw", 1, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)", "secure_delete(ON)"); err != nil {
+		return err
+	}
+	now := options.Now
+	if now == nil {
+		now = time.Now
+	}
+	if err := s.migrate(ctx, now()); err != nil {
+		return err
+	}
+	if s.read, err = connect(s.path, "rw", 4, "query_only(ON)"); err != nil {
+		return err
+	}
+	return s.appending.prepare(ctx, s.write)
+}
+
+// prepareFiles creates the directory and the file with the modes that they are
+// to have, and takes the lock.
+func (s *Store) prepareFiles() error {
+	dir := filepath.Dir(s.path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return writable(err)
+	}
+	s.lock = flock.New(s.path+".lock", flock.SetPermissions(0o600))
+	ok, err := s.lock.TryLock()
+	if err != nil {
+		return writable(err)
+	}
+	if !ok {
+		return memory.ErrInUse
+	}
+	file, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return writable(err)
+	}
+	return file.Close()
+}
+
+// writable says of an error of the file system that it means a store which
+// cannot be written, if it does.
+func writable(err error) error {
+	text := err.Error()
+	if errors.Is(err, fs.ErrPermission) || strings.Contains(text, "read-only file system") || strings.Contains(text, "not a directory") {
+		return fmt.Errorf("%w: %w", memory.ErrReadOnly, err)
+	}
+	return err
+}
+
+// looksLikeDatabase refuses other files before SQLite, which might change
+// them, sees them. An absent or empty file will become a database.
+func looksLikeDatabase(path string) error {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return writable(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return fmt.Errorf("it is a directory: %w", memory.ErrForeign)
+	}
+	const magic = "SQLite format 3\x00"
+	head := make([]byte, len(magic))
+	n, _ := file.ReadAt(head, 0)
+	if n > 0 && string(head[:n]) != magic {
+		return fmt.Errorf("it is not an SQLite file: %w", memory.ErrForeign)
+	}
+	return nil
+}
+
+func connect(path, mode string, connections int, pragmas ...string) (*sql.DB, error) {
+	query := url.Values{
+		"mode":    {mode},
+		"_txlock": {"immediate"},
+		"_pragma": append([]string{"busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")"}, pragmas...),
+	}
+	if slices.Contains(pragmas, "query_only(ON)") {
+		query.Set("_txlock", "deferred")
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	dsn := "file:" + (&url.URL{Path: filepath.ToSlash(absolute)}).EscapedPath() + "?" + query.Encode()
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db, nil
+}
+
+// look checks the file before a connection that could change it is made: the
+// first thing that a writer does is to set the journal mode.
+func (s *Store) look(ctx context.Context) error {
+	db, err := connect(s.path, "ro", 1)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.checkVersion(ctx, db), db.Close())
+}
+
+// checkVersion refuses what this version cannot work with.
+func (s *Store) checkVersion(ctx context.Context, db *sql.DB) error {
+	application, version, err := stamp(ctx, db)
+	if err != nil {
+		return err
+	}
+	tables := 0
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
+		return explain(err)
+	}
+	latest := len(versions())
+	switch {
+	case application != applicationID && (application != 0 || tables > 0):
+		return fmt.Errorf("it belongs to another program: %w", memory.ErrForeign)
+	case version > latest:
+		return fmt.Errorf("it has schema %d, this version knows %d: %w", version, latest, memory.ErrNewer)
+	case s.readOnly && version < latest:
+		return fmt.Errorf("it has schema %d, this version needs %d: open it for writing once: %w", version, latest, memory.ErrReadOnly)
+	}
+	return nil
+}
+
+func stamp(ctx context.Context, db *sql.DB) (application, version int, err error) {
+	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&application); err != nil {
+		return 0, 0, explain(err)
+	}
+	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return 0, 0, explain(err)
+	}
+	return application, version, nil
+}
+
+// versions returns the names of the migrations in order: the first brings the
+// schema to 1.
+func versions() []string {
+	entries, err := fs.ReadDir(migrations, "migrations")
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// migrate applies what is missing, each step in a transaction of its own: a
+// crash between two steps leaves a whole older schema.
+func (s *Store) migrate(ctx context.Context, now time.Time) error {
+	_, version, err := stamp(ctx, s.write)
+	if err != nil {
+		return err
+	}
+	for i, name := range versions() {
+		if i < version {
+			continue
+		}
+		script, err := migrations.ReadFile("migrations/" + name)
+		if err != nil {
+			return err
+		}
+		if err := s.step(ctx, i+1, string(script), now); err != nil {
+			return fmt.Errorf("migrate to schema %d (%s): %w", i+1, name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) step(ctx context.Context, version int, script string, now time.Time) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return explain(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, script); err != nil {
+		return explain(err)
+	}
+	if version == 1 {
+		if err := createDefaultUser(ctx, tx, now); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d; PRAGMA application_id = %d", version, applicationID)); err != nil {
+		return explain(err)
+	}
+	return explain(tx.Commit())
+}
+
+func createDefaultUser(ctx context.Context, tx *sql.Tx, now time.Time) error {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO kv VALUES (?, ?, ?)", kvShared, keyDefaultUser, id[:]); err != nil {
+		return explain(err)
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO users VALUES (?, ?, 1, ?)", id[:], memory.DefaultUserName, micros(now))
+	return explain(err)
+}
+
+// Close implements memory.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if err := s.shut(); err != nil {
+		return fmt.Errorf("close database %s: %w", s.path, err)
+	}
+	return nil
+}
+
+func (s *Store) shut() error {
+	s.appending.close()
+	var errs []error
+	if s.read != nil {
+		errs = append(errs, s.read.Close())
+	}
+	if s.write != nil && s.write != s.read {
+		errs = append(errs, s.write.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Unlock())
+	}
+	return errors.Join(errs...)
+}
+
+// explain gives errors of SQLite the meaning that callers branch on.
+func explain(err error) error {
+	failure, ok := errors.AsType[*sqlite.Error](err)
+	if !ok {
+		return err
+	}
+	switch failure.Code() & 0xff {
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		return fmt.Errorf("%w: %w", memory.ErrReadOnly, err)
+	case sqlite3.SQLITE_NOTADB:
+		return fmt.Errorf("%w: %w", memory.ErrForeign, err)
+	case sqlite3.SQLITE_FULL:
+		return fmt.Errorf("the disk is full, nothing was written: %w", err)
+	case sqlite3.SQLITE_CORRUPT:
+		return fmt.Errorf("the file is damaged: put a backup in its place: %w", err)
+	}
+	return err
+}
+
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+func fromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }
