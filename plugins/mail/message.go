@@ -138,6 +138,11 @@ func parseMail(raw rawMail, w window, wantText func(*mailMessage) bool) (*mailMe
 		m.written = date.Unix()
 	}
 	if m.arrived = arrival(date, h.Get("Received"), raw.stored, w); m.arrived.IsZero() {
+		if raw.stored.After(w.now.Add(farFuture)) {
+			// The mailbox is newer than the query: a past is replayed. The
+			// sender has no say in when a mail was stored.
+			return nil, nil
+		}
 		return nil, errNoTime
 	}
 	if !w.contains(m.arrived) {
