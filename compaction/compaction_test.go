@@ -710,7 +710,7 @@ func TestSummaryOfExternalTextIsExternal(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.exchanges(4)
-	engine := w.engine(compaction.Config{Interval: 5, KeepRecent: 2})
+	engine := w.engine(compaction.Config{Interval: 1, KeepRecent: 2})
 	w.exchanges(1)
 	report, err := engine.Cadence(t.Context(), w.turn(w.anna, w.session))
 	if err != nil || len(report.Sweep.Summaries) == 0 {

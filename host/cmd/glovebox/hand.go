@@ -1,0 +1,570 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/abi/manifest"
+	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+	"github.com/gloveboxhq/glovebox/plugins"
+)
+
+const bundledPrefix = "bundled:"
+
+func (a *app) hand() *cobra.Command {
+	return group("hand", "Work with hands", a.handInspect(), a.handQuery(), a.handList(), a.handEmbed())
+}
+
+// inspection is what hand inspect prints.
+type inspection struct {
+	Digest      string           `json:"digest"`
+	Bytes       int              `json:"bytes"`
+	Profile     sandbox.Profile  `json:"profile,omitempty"`
+	ABI         int              `json:"abi"`
+	Imports     []string         `json:"imports"`
+	Exports     []string         `json:"exports"`
+	Permissions []permission     `json:"permissions"`
+	Memory      *memoryPages     `json:"memory"`
+	Functions   int              `json:"functions"`
+	Manifest    *manifestSummary `json:"manifest"`
+	Admitted    bool             `json:"admitted"`
+	Refusal     string           `json:"refusal,omitempty"`
+}
+
+type permission struct {
+	Capability abi.Capability `json:"capability"`
+	Reason     string         `json:"reason,omitempty"`
+	Paths      []string       `json:"paths,omitempty"`
+	Hosts      []string       `json:"hosts,omitempty"`
+}
+
+type memoryPages struct {
+	Min uint64  `json:"min_pages"`
+	Max *uint64 `json:"max_pages,omitempty"`
+}
+
+type manifestSummary struct {
+	Name        string   `json:"name"`
+	Version     string   `json:"version"`
+	Description string   `json:"description,omitempty"`
+	License     string   `json:"license,omitempty"`
+	Authors     []string `json:"authors,omitempty"`
+	Config      []string `json:"config,omitempty"`
+}
+
+func (a *app) handInspect() *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect FILE.wasm|bundled:NAME", Short: "Show what a module is, asks for, and whether it would be admitted", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			module, _, err := host.ModuleOf(args[0], "")
+			if err != nil {
+				return err
+			}
+			seen, err := inspect(module)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if a.asJSON {
+				if err := a.printJSON(seen); err != nil {
+					return err
+				}
+			} else {
+				a.printInspection(seen)
+			}
+			if !seen.Admitted {
+				return errReported
+			}
+			return nil
+		},
+	}
+}
+
+func inspect(module []byte) (inspection, error) {
+	outline, err := sandbox.Inspect(module)
+	if err != nil {
+		return inspection{}, err
+	}
+	seen := inspection{
+		Digest: outline.Digest, Bytes: outline.Bytes, Profile: outline.Profile, ABI: abi.Version, Functions: outline.Functions,
+		Imports: []string{}, Exports: []string{}, Permissions: []permission{},
+	}
+	for _, i := range outline.Imports {
+		seen.Imports = append(seen.Imports, plain(i.Module+"."+i.Name))
+	}
+	for _, e := range outline.Exports {
+		seen.Exports = append(seen.Exports, plain(e.Name))
+	}
+	if outline.Memory != nil {
+		seen.Memory = &memoryPages{outline.Memory.Min, outline.Memory.Max}
+	}
+	var m manifest.Manifest
+	refusal := outline.Refusal
+	if outline.Manifest != nil {
+		var err error
+		if m, err = manifest.Parse(outline.Manifest); err != nil && refusal == nil {
+			refusal = err
+		} else if err == nil {
+			seen.Manifest = &manifestSummary{
+				Name: m.Name, Version: m.Version, Description: plain(m.Description), License: plain(m.License),
+				Config: slices.Sorted(maps.Keys(m.Config)),
+			}
+			for _, author := range m.Authors {
+				seen.Manifest.Authors = append(seen.Manifest.Authors, plain(author))
+			}
+		}
+	}
+	for _, c := range outline.Permissions {
+		p := permission{Capability: c}
+		if asked, ok := m.Permission(c); ok {
+			p.Reason, p.Paths, p.Hosts = plain(asked.Reason), asked.Paths, asked.Hosts
+		}
+		seen.Permissions = append(seen.Permissions, p)
+	}
+	if refusal == nil {
+		refusal = registry.Agree(m, outline)
+	}
+	if seen.Admitted = refusal == nil; refusal != nil {
+		seen.Refusal = plain(refusal.Error())
+	}
+	return seen, nil
+}
+
+// plain shows words that a hand's author chose: neutralised, on one line.
+func plain(text string) string {
+	content, _ := boundary.Wrap(boundary.Source{}, text, 500)
+	return strings.ReplaceAll(boundary.Neutral(content), "\n", " ")
+}
+
+func (a *app) printInspection(s inspection) {
+	a.printf("digest      %s\nsize        %d bytes, %d functions\n", s.Digest, s.Bytes, s.Functions)
+	if s.Manifest != nil {
+		a.printf("manifest    %s %s\n            %s\n", s.Manifest.Name, s.Manifest.Version, s.Manifest.Description)
+	} else {
+		a.printf("manifest    none\n")
+	}
+	if s.Profile != "" {
+		a.printf("profile     %s, ABI %d\n", s.Profile, s.ABI)
+	}
+	if s.Memory != nil {
+		a.printf("memory      %d pages of 64 KiB at first\n", s.Memory.Min)
+	}
+	if len(s.Permissions) == 0 {
+		a.printf("permissions none: it can only read its query and answer\n")
+	}
+	for _, p := range s.Permissions {
+		a.printf("permission  %s %s\n            %s\n", p.Capability, strings.Join(append(p.Paths, p.Hosts...), ", "), p.Reason)
+	}
+	if s.Admitted {
+		a.printf("admitted    yes\n")
+	} else {
+		a.printf("admitted    no: %s\n", s.Refusal)
+	}
+}
+
+// queryResult is what hand query prints.
+type queryResult struct {
+	Hand        string      `json:"hand"`
+	OK          bool        `json:"ok"`
+	Text        string      `json:"text"`
+	Framed      string      `json:"framed"`
+	Tokens      int         `json:"tokens"`
+	Cut         bool        `json:"cut"`
+	Ms          float64     `json:"ms"`
+	MemoryBytes int64       `json:"memory_bytes"`
+	Calls       int         `json:"calls"`
+	Log         []string    `json:"log"`
+	LogDropped  int         `json:"log_dropped,omitempty"`
+	Error       *queryError `json:"error,omitempty"`
+}
+
+type queryError struct {
+	Kind    abi.Kind `json:"kind"`
+	Message string   `json:"message"`
+	// Said is the hand's own account, neutralised.
+	Said string `json:"said,omitempty"`
+}
+
+func (a *app) handQuery() *cobra.Command {
+	var (
+		prompt, from, to, now, zone, name, user string
+		files, values                           []string
+		timeout                                 time.Duration
+		maxTokens                               int
+	)
+	c := &cobra.Command{
+		Use:   "query HAND|FILE.wasm|bundled:NAME",
+		Short: "Ask one hand one question",
+		Long: "Ask one hand one question.\n\nA file or bundled hand runs in a data directory of its own that is thrown away; what --files names is\n" +
+			"granted for this one query. A name is that of a hand in the configuration.",
+		Example: `  glovebox hand query bundled:calendar --files calendars=$HOME/calendars --prompt "What is on?" --from 2026-03-23T00:00:00Z --to 2026-03-24T00:00:00Z`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if strings.TrimSpace(prompt) == "" {
+				return usagef("--prompt is missing: write what the hand is to be asked")
+			}
+			q := host.HandQuery{Prompt: prompt, MaxTokens: maxTokens}
+			config, cleanup, err := a.queryConfig(args[0], name, files, values, timeout)
+			if err != nil {
+				return err
+			}
+			defer cleanup()
+			if zone != "" {
+				config.Sessions.Timezone = zone
+			}
+			if now != "" {
+				at, err := parseTime(now)
+				if err != nil {
+					return usagef("--now: %w", err)
+				}
+				config.Now = func() time.Time { return at }
+			}
+			if q.From, err = parseTime(from); err != nil {
+				return usagef("--from: %w", err)
+			}
+			if q.To, err = parseTime(to); err != nil {
+				return usagef("--to: %w", err)
+			}
+			h, err := host.New(c.Context(), config)
+			if err != nil {
+				return a.reportQuery(queryResult{Hand: args[0]}, sandbox.Result{}, err)
+			}
+			defer h.Close()
+			q.Hand = args[0]
+			if len(h.Hands()) == 1 && isModule(args[0]) {
+				q.Hand = h.Hands()[0].Name
+			}
+			if user != "" {
+				u, err := h.User(user)
+				if err != nil {
+					return err
+				}
+				q.User = u.ID
+			}
+			result, err := h.Query(c.Context(), q)
+			return a.reportQuery(queryResult{Hand: q.Hand}, result, err)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&prompt, "prompt", "", "what to ask")
+	flags.StringVar(&from, "from", "", "begin of the window, RFC 3339 or a date (default a day before --to)")
+	flags.StringVar(&to, "to", "", "end of the window (default now)")
+	flags.StringVar(&now, "now", "", "time to give the hand as now (default the clock)")
+	flags.StringVar(&zone, "timezone", "", "IANA time zone (default the configured one, else the machine's)")
+	flags.StringVar(&name, "name", "", "name for a file (default its manifest's)")
+	flags.StringVar(&user, "user", "", "for which user to ask a configured hand")
+	flags.StringArrayVar(&files, "files", nil, "grant a directory: ROOT=DIR, repeatable")
+	flags.StringArrayVar(&values, "config", nil, "set a value of the hand: KEY=VALUE, repeatable")
+	flags.DurationVar(&timeout, "timeout", 0, "wall time for the query (default 30s)")
+	flags.IntVar(&maxTokens, "max-tokens", 0, "tokens that the reply may cost (default 2000)")
+	return c
+}
+
+// isModule tells a module from the name of a configured hand.
+func isModule(reference string) bool {
+	return strings.HasPrefix(reference, bundledPrefix) || strings.ContainsAny(reference, `./\`)
+}
+
+// queryConfig returns the configuration for one query: the user's own for a
+// configured hand, else one that holds this module alone and lives in a
+// directory that cleanup removes.
+func (a *app) queryConfig(reference, name string, files, values []string, timeout time.Duration) (host.Config, func(), error) {
+	nothing := func() {}
+	if !isModule(reference) {
+		if len(files)+len(values) > 0 || timeout != 0 || name != "" {
+			return host.Config{}, nothing, usagef("--files, --config, --timeout and --name are for a file or a bundled hand; %q is configured in the file", reference)
+		}
+		config, err := a.config()
+		return config, nothing, err
+	}
+	module, bundled, err := host.ModuleOf(reference, "")
+	if err != nil {
+		return host.Config{}, nothing, err
+	}
+	handConfig := host.HandConfig{Module: reference, Grant: host.GrantConfig{Files: map[string]string{}}, Config: map[string]any{}}
+	handConfig.Limits.TimeoutSecs = int(timeout.Round(time.Second) / time.Second)
+	if timeout > 0 && timeout < time.Second {
+		return host.Config{}, nothing, usagef("--timeout %v: at least 1s", timeout)
+	}
+	if !bundled {
+		// Naming the file on the command line is the agreement to it.
+		handConfig.Digest = sandbox.Digest(module)
+	}
+	if name == "" {
+		name = nameOf(module, reference)
+	}
+	for _, f := range files {
+		root, dir, ok := strings.Cut(f, "=")
+		if !ok || root == "" || dir == "" {
+			return host.Config{}, nothing, usagef("--files %q: write ROOT=DIR, such as calendars=/home/me/calendars", f)
+		}
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return host.Config{}, nothing, fmt.Errorf("--files %s: %s is not a directory that can be read", root, dir)
+		}
+		if handConfig.Grant.Files[root], err = filepath.Abs(dir); err != nil {
+			return host.Config{}, nothing, err
+		}
+	}
+	for _, v := range values {
+		key, text, ok := strings.Cut(v, "=")
+		if !ok || key == "" {
+			return host.Config{}, nothing, usagef("--config %q: write KEY=VALUE", v)
+		}
+		handConfig.Config[key] = tomlValue(text)
+	}
+	temp, err := os.MkdirTemp("", "glovebox-query-")
+	if err != nil {
+		return host.Config{}, nothing, err
+	}
+	config := a.finished(host.Config{Hands: map[string]host.HandConfig{name: handConfig}}, temp)
+	return config, func() { os.RemoveAll(temp) }, nil
+}
+
+// tomlValue reads VALUE as TOML would, and as a string if TOML would not.
+func tomlValue(text string) any {
+	var holder struct {
+		V any `toml:"v"`
+	}
+	if err := manifest.Decode([]byte("v = "+text), &holder); err == nil && holder.V != nil {
+		return holder.V
+	}
+	return text
+}
+
+// nameOf is the manifest's name, else one made from the file's.
+func nameOf(module []byte, reference string) string {
+	if outline, err := sandbox.Inspect(module); err == nil && outline.Manifest != nil {
+		if m, err := manifest.Parse(outline.Manifest); err == nil {
+			return m.Name
+		}
+	}
+	base := strings.ToLower(strings.TrimSuffix(filepath.Base(strings.TrimPrefix(reference, bundledPrefix)), ".wasm"))
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if (r >= 'a' && r <= 'z') || (r >= '0' && r <= '9') {
+			return r
+		}
+		return '-'
+	}, base), "-")
+	if !manifest.ValidName(name) {
+		return "hand"
+	}
+	return name
+}
+
+func (a *app) reportQuery(out queryResult, result sandbox.Result, err error) error {
+	out.OK = err == nil
+	out.Text, out.Framed, out.Tokens = boundary.Neutral(result.Reply), result.Reply.Render(), result.Reply.Tokens()
+	out.Cut, out.MemoryBytes, out.Calls, out.LogDropped = result.Cut, result.MemoryBytes, result.Calls, result.LogDropped
+	out.Ms = float64(result.Took.Microseconds()) / 1000
+	out.Log = []string{}
+	if !result.Log.IsEmpty() {
+		out.Log = strings.Split(boundary.Neutral(result.Log), "\n")
+	}
+	if err != nil {
+		kind := abi.KindOf(err)
+		if kind == "" {
+			return err
+		}
+		out.Error = &queryError{Kind: kind, Message: err.Error(), Said: boundary.Neutral(result.Said)}
+	}
+	if a.asJSON {
+		if err := a.printJSON(out); err != nil {
+			return err
+		}
+		if !out.OK {
+			return errReported
+		}
+		return nil
+	}
+	for _, line := range out.Log {
+		fmt.Fprintf(a.stderr, "log: %s\n", line)
+	}
+	if err != nil {
+		if out.Error.Said != "" {
+			fmt.Fprintf(a.stderr, "the hand says:\n%s\n", indented(out.Error.Said))
+		}
+		return err
+	}
+	if out.Text == "" {
+		a.printf("(nothing to say)\n")
+		return nil
+	}
+	a.printf("%s\n", out.Framed)
+	fmt.Fprintf(a.stderr, "%d tokens in %.1f ms\n", out.Tokens, out.Ms)
+	return nil
+}
+
+func parseTime(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	if t, err := time.ParseInLocation(time.DateOnly, text, time.Local); err == nil {
+		return t, nil
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time: write 2026-03-23T09:00:00Z or 2026-03-23", text)
+}
+
+// listedHand is one row of hand list.
+type listedHand struct {
+	Name        string   `json:"name"`
+	Version     string   `json:"version,omitempty"`
+	Configured  bool     `json:"configured"`
+	Bundled     bool     `json:"bundled"`
+	Digest      string   `json:"digest"`
+	Description string   `json:"description,omitempty"`
+	Users       []string `json:"users,omitempty"`
+	Runs        int      `json:"runs"`
+	Failed      int      `json:"failed"`
+	LastRun     string   `json:"last_run,omitempty"`
+	LastError   string   `json:"last_error,omitempty"`
+}
+
+// healthRuns is how many of the last runs the health of a hand is told from.
+const healthRuns = 100
+
+func (a *app) handList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the configured and the bundled hands", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := a.config()
+			if err != nil {
+				return err
+			}
+			h, err := host.New(c.Context(), config)
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			all := []listedHand{}
+			for _, k := range h.Hands() {
+				row := listedHand{Name: k.Name, Version: k.Version, Configured: true, Bundled: k.Bundled, Digest: k.Digest,
+					Description: boundary.Neutral(k.Description), Users: k.Users}
+				runs, err := h.Ledger().Runs(c.Context(), k.Name, healthRuns)
+				if err != nil {
+					return err
+				}
+				row.Runs = len(runs)
+				for i, r := range runs {
+					if i == 0 {
+						row.LastRun, row.LastError = r.At.Format(time.RFC3339), r.Text
+					}
+					if r.Outcome != "" {
+						row.Failed++
+					}
+				}
+				all = append(all, row)
+			}
+			for _, name := range plugins.Names() {
+				if slices.ContainsFunc(all, func(r listedHand) bool { return r.Name == name }) {
+					continue
+				}
+				module, err := plugins.Module(name)
+				if err != nil {
+					return err
+				}
+				seen, err := inspect(module)
+				if err != nil {
+					return err
+				}
+				all = append(all, listedHand{Name: name, Version: seen.Manifest.Version, Bundled: true, Digest: seen.Digest, Description: seen.Manifest.Description})
+			}
+			if a.asJSON {
+				return a.printJSON(all)
+			}
+			for _, row := range all {
+				state := "not configured"
+				if row.Configured {
+					state = fmt.Sprintf("for %s; %d of the last %d runs failed", strings.Join(row.Users, ", "), row.Failed, row.Runs)
+				}
+				a.printf("%-12s %-8s %s\n%s\n", row.Name, row.Version, state, indented(row.Description))
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) handEmbed() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use: "embed FILE.wasm MANIFEST.toml", Short: "Write a manifest into a module", Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			module, err := registry.ReadModule(args[0])
+			if err != nil {
+				return err
+			}
+			document, err := os.ReadFile(args[1])
+			if err != nil {
+				return fmt.Errorf("read manifest: %w", err)
+			}
+			m, err := manifest.Parse(document)
+			if err != nil {
+				if at, ok := errors.AsType[*manifest.SyntaxError](err); ok {
+					return fmt.Errorf("%s:%d:%d: %w", args[1], at.Line, at.Column, err)
+				}
+				return fmt.Errorf("%s: %w", args[1], err)
+			}
+			outline, err := wasm.Parse(module)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			embedded := outline.WithCustom(abi.ManifestSection, document)
+			seen, err := sandbox.Inspect(embedded)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if err := registry.Agree(m, seen); err != nil {
+				return fmt.Errorf("%s and %s disagree: %w", args[0], args[1], err)
+			}
+			if output == "" {
+				output = args[0]
+			}
+			if err := replaceFile(output, embedded); err != nil {
+				return err
+			}
+			if a.asJSON {
+				return a.printJSON(map[string]any{"file": output, "digest": seen.Digest, "bytes": len(embedded)})
+			}
+			a.printf("%s\n%s\n", output, seen.Digest)
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default FILE.wasm itself)")
+	return c
+}
+
+// replaceFile leaves either the old file or the new one, whatever happens.
+func replaceFile(path string, data []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".glovebox-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(temp.Name())
+	if _, err := temp.Write(data); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), temp.Close())
+	}
+	if err := temp.Chmod(0o644); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), temp.Close())
+	}
+	if err := errors.Join(temp.Sync(), temp.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+// Command glovebox asks sandboxed hands for context and keeps the conversations
+// that use it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	app := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := app.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch usage := (*usageError)(nil); {
+	case err == nil:
+		return 0
+	case errors.Is(err, errReported):
+		return exitFailed
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "glovebox: error: %v\n", err)
+		return exitUsage
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "glovebox: interrupted")
+		return exitFailed
+	}
+	fmt.Fprintf(stderr, "glovebox: error: %v\n", err)
+	if hint := hintFor(err); hint != "" {
+		fmt.Fprintf(stderr, "glovebox: hint: %s\n", hint)
+	}
+	return exitFailed
+}
+
+// errReported says that a command has already printed its failure.
+var errReported = errors.New("failed")
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+func hintFor(err error) string {
+	switch {
+	case errors.Is(err, memory.ErrInUse):
+		return "stop the other glovebox, or choose another data directory with --data"
+	case errors.Is(err, memory.ErrNewer):
+		return "use the newer glovebox that wrote it"
+	case errors.Is(err, memory.ErrReadOnly):
+		return "make the directory writable, or choose another with --data"
+	case errors.Is(err, memory.ErrForeign):
+		return "choose another data directory with --data"
+	case errors.Is(err, abi.KindNotGranted):
+		return "glovebox hand inspect shows what a module asks for and its digest"
+	}
+	return ""
+}
+
+// app is what the commands share.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	data, configPath string
+	asJSON, verbose  bool
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "glovebox",
+		Short:         "Ask untrusted plugins for context without trusting them",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.data, "data", "", "data directory (default $GLOVEBOX_HOME, else the user's data directory)")
+	flags.StringVar(&a.configPath, "config", "", "configuration file (default glovebox.toml in the data directory, if there is one)")
+	flags.BoolVar(&a.asJSON, "json", false, "print data as JSON")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log to standard error")
+	root.AddCommand(a.demo(), a.chat(), a.hand(), a.session(), a.configCommand(), a.version())
+	refuseBadArguments(root)
+	return root
+}
+
+// refuseBadArguments makes wrong arguments a usage error in every command.
+func refuseBadArguments(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usagef("%w: see %s --help", err, c.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		refuseBadArguments(sub)
+	}
+}
+
+// config returns the configuration that the flags name.
+func (a *app) config() (host.Config, error) {
+	data := a.data
+	if data == "" {
+		var err error
+		if data, err = host.DefaultData(); err != nil {
+			return host.Config{}, err
+		}
+	}
+	path := a.configPath
+	if path == "" {
+		path = filepath.Join(data, "glovebox.toml")
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return a.finished(host.Config{}, data), nil
+		}
+	}
+	config, err := host.LoadConfig(path)
+	if err != nil {
+		return host.Config{}, err
+	}
+	return a.finished(config, data), nil
+}
+
+func (a *app) finished(config host.Config, data string) host.Config {
+	config.Data = data
+	config.Log = a.logger()
+	return config
+}
+
+func (a *app) logger() *slog.Logger {
+	level := slog.LevelError
+	if a.verbose {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}))
+}
+
+func (a *app) printJSON(v any) error {
+	encoder := json.NewEncoder(a.stdout)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.stdout, format, args...) }
+
+// onTerminal reports whether a person watches w.
+func onTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// group is a command that only has others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c.AddCommand(commands...)
+	return c
+}
+
+// indented sets text off as a quotation.
+func indented(text string) string {
+	return "    " + strings.ReplaceAll(text, "\n", "\n    ")
+}

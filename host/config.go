@@ -1,0 +1,521 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/abi/manifest"
+	"github.com/gloveboxhq/glovebox/compaction"
+	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// Config sets up a Host. The zero value works: the data directory of the user,
+// the offline model, no triggers, and no hands. docs/configuration.md explains
+// every key.
+type Config struct {
+	// Data is the data directory; "" means DefaultData.
+	Data string `toml:"-"`
+	// Cache is where compiled modules are kept; "" means the user's cache
+	// directory. Hosts may share one.
+	Cache string `toml:"-"`
+	// Model answers in place of the configured provider, if not nil.
+	LLM llm.Model `toml:"-"`
+	// Summarizer summarises in place of the one that belongs to the model, if
+	// not nil.
+	Summarizer compaction.Summarizer `toml:"-"`
+	// Now is the clock of turns, triggers and windows; nil means time.Now.
+	Now func() time.Time `toml:"-"`
+	// OnCompaction is told of every cadence run that was due, from the
+	// background, when it is over; nil means nobody is.
+	OnCompaction func(compaction.Report) `toml:"-"`
+	// Log takes what an operator may want to know; nil discards it.
+	Log *slog.Logger `toml:"-"`
+
+	Store      StoreConfig           `toml:"store"`
+	Model      ModelConfig           `toml:"model"`
+	Compaction CompactionConfig      `toml:"compaction"`
+	Sessions   SessionsConfig        `toml:"sessions"`
+	Users      []UserConfig          `toml:"users"`
+	Agents     []AgentConfig         `toml:"agents"`
+	Hands      map[string]HandConfig `toml:"hands"`
+}
+
+// StoreConfig is [store].
+type StoreConfig struct {
+	// Path is the session database; "" means glovebox.db in Data.
+	Path string `toml:"path"`
+}
+
+// ModelConfig is [model].
+type ModelConfig struct {
+	// Provider is "offline", the default, or "openai" for any server that
+	// speaks its protocol.
+	Provider string `toml:"provider"`
+	// BaseURL of the server; "" means $OPENAI_BASE_URL, else OpenAI's own.
+	BaseURL string `toml:"base_url"`
+	// Name of the model.
+	Name string `toml:"name"`
+	// APIKey is env:NAME or file:PATH; "" means env:OPENAI_API_KEY.
+	APIKey string `toml:"api_key"`
+	// ContextWindow is what prompt and answer may cost together; zero means
+	// 32,768 tokens.
+	ContextWindow int `toml:"context_window"`
+	// MaxOutputTokens bounds an answer; zero means 1,024.
+	MaxOutputTokens int `toml:"max_output_tokens"`
+}
+
+// CompactionConfig is [compaction]. Absent or zero, it arms no trigger.
+type CompactionConfig struct {
+	ContinuousInterval int             `toml:"continuous_interval"`
+	KeepRecent         int             `toml:"keep_recent"`
+	GapSecs            int             `toml:"gap_secs"`
+	GapMaxLookbackSecs int             `toml:"gap_max_lookback_secs"`
+	GapDeadlineSecs    int             `toml:"gap_deadline_secs"`
+	ContextTokenCap    *int            `toml:"context_token_cap"`
+	SourceTimeoutSecs  int             `toml:"source_timeout_secs"`
+	MaxSummaryTokens   int             `toml:"max_summary_tokens"`
+	ContextSources     []ContextSource `toml:"context_sources"`
+}
+
+// defaultContextTokenCap is the cap where none is written.
+const defaultContextTokenCap = 2000
+
+func (c CompactionConfig) tokenCap() int {
+	if c.ContextTokenCap == nil {
+		return defaultContextTokenCap
+	}
+	return *c.ContextTokenCap
+}
+
+func (c CompactionConfig) engine() compaction.Config {
+	return compaction.Config{
+		Interval: c.ContinuousInterval, KeepRecent: c.KeepRecent, Gap: seconds(c.GapSecs),
+		GapMaxLookback: seconds(c.GapMaxLookbackSecs), GapDeadline: seconds(c.GapDeadlineSecs),
+		ContextTokenCap: c.tokenCap(), SourceTimeout: seconds(c.SourceTimeoutSecs), MaxSummaryTokens: c.MaxSummaryTokens,
+	}
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// ContextSource is one [[compaction.context_sources]].
+type ContextSource struct {
+	// Hand is the name of a configured hand.
+	Hand string `toml:"hand"`
+	// Prompt is what it is asked.
+	Prompt string `toml:"prompt"`
+	// Users are those whose conversations get its text; empty means the
+	// users of the hand.
+	Users []string `toml:"users"`
+}
+
+// SessionsConfig is [sessions].
+type SessionsConfig struct {
+	// Timezone is the IANA zone in which hands show times; "" means the
+	// machine's.
+	Timezone string `toml:"timezone"`
+}
+
+// UserConfig is one [[users]].
+type UserConfig struct {
+	// ID is the user's UUID; "" means to make one when the name is new.
+	ID   string `toml:"id"`
+	Name string `toml:"name"`
+	// IsDefault attaches the entry to the default user; if no entry has it,
+	// the first is attached.
+	IsDefault bool `toml:"is_default"`
+}
+
+// AgentConfig is one [[agents]].
+type AgentConfig struct {
+	Name         string `toml:"name"`
+	SystemPrompt string `toml:"system_prompt"`
+}
+
+// HandConfig is [hands.NAME].
+type HandConfig struct {
+	// Module is "bundled:NAME" or the path of a .wasm file; "" means the
+	// bundled hand of this name.
+	Module string `toml:"module"`
+	// Digest, "sha256:…", is required beside a grant unless the hand is
+	// bundled.
+	Digest string `toml:"digest"`
+	// Users are those for whom the hand may be asked; empty means the default
+	// user alone.
+	Users []string `toml:"users"`
+	// Shared lets paths and values without {user} serve more than one user.
+	Shared bool           `toml:"shared"`
+	Grant  GrantConfig    `toml:"grant"`
+	Config map[string]any `toml:"config"`
+	Limits LimitsConfig   `toml:"limits"`
+}
+
+// GrantConfig is [hands.NAME.grant].
+type GrantConfig struct {
+	// Files maps the names of the roots that the hand asks for to
+	// directories; "{user}" in one stands for the user's name.
+	Files map[string]string `toml:"files"`
+}
+
+// LimitsConfig is [hands.NAME.limits]. Zero means the default.
+type LimitsConfig struct {
+	TimeoutSecs int   `toml:"timeout_secs"`
+	MemoryMiB   int64 `toml:"memory_mib"`
+	OutputBytes int   `toml:"output_bytes"`
+	LogBytes    int   `toml:"log_bytes"`
+	LogLines    int   `toml:"log_lines"`
+	Calls       int   `toml:"calls"`
+	Concurrent  int   `toml:"concurrent"`
+}
+
+func (l LimitsConfig) abi() abi.Limits {
+	return abi.Limits{
+		Timeout: seconds(l.TimeoutSecs), MemoryBytes: l.MemoryMiB << 20, OutputBytes: l.OutputBytes,
+		LogBytes: l.LogBytes, LogLines: l.LogLines, Calls: l.Calls, Concurrent: l.Concurrent,
+	}
+}
+
+// userPlaceholder stands for the user's name in paths and values.
+const userPlaceholder = "{user}"
+
+// LoadConfig reads a configuration file. Relative paths in it count from its
+// directory. Errors name the file, and for syntax the line and column.
+func LoadConfig(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	config, err := ParseConfig(data, filepath.Dir(path))
+	if err != nil {
+		if at, ok := errors.AsType[*manifest.SyntaxError](err); ok {
+			return Config{}, fmt.Errorf("%s:%d:%d: %w", path, at.Line, at.Column, err)
+		}
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return config, nil
+}
+
+// ParseConfig reads a configuration; dir is what relative paths count from.
+func ParseConfig(data []byte, dir string) (Config, error) {
+	var c Config
+	if err := manifest.Decode(data, &c); err != nil {
+		return Config{}, err
+	}
+	c.Store.Path = under(dir, c.Store.Path)
+	for name, h := range c.Hands {
+		if h.Module != "" && !strings.HasPrefix(h.Module, bundledPrefix) {
+			h.Module = under(dir, h.Module)
+		}
+		for root, path := range h.Grant.Files {
+			h.Grant.Files[root] = under(dir, path)
+		}
+		c.Hands[name] = h
+	}
+	if err := c.Check(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func under(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// Check returns an error that names the key, if a value is impossible or two
+// contradict each other. It opens nothing.
+func (c *Config) Check() error {
+	for _, check := range []func() error{c.checkModel, c.checkCompaction, c.checkNames, c.checkHands, c.checkSources} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if zone := c.Sessions.Timezone; zone != "" {
+		if _, err := time.LoadLocation(zone); err != nil {
+			return fmt.Errorf("sessions.timezone: %q is not an IANA time zone, such as Europe/Berlin", zone)
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkModel() error {
+	m := c.Model
+	switch {
+	case m.Provider != "" && m.Provider != "offline" && m.Provider != "openai":
+		return fmt.Errorf("model.provider: %q: use offline or openai", m.Provider)
+	case m.Provider == "openai" && m.Name == "":
+		return errors.New("model.name: the provider openai needs the name of a model")
+	case m.APIKey != "" && !strings.HasPrefix(m.APIKey, "env:") && !strings.HasPrefix(m.APIKey, "file:"):
+		return errors.New("model.api_key: write env:NAME or file:PATH; a key does not belong into the file")
+	case m.ContextWindow < 0 || m.MaxOutputTokens < 0:
+		return errors.New("model: context_window and max_output_tokens are at least 1")
+	case m.window() <= m.maxOutput():
+		return fmt.Errorf("model.context_window: %d tokens leave no room beside max_output_tokens, %d", m.window(), m.maxOutput())
+	}
+	return nil
+}
+
+func (m ModelConfig) window() int    { return positiveOr(m.ContextWindow, 32_768) }
+func (m ModelConfig) maxOutput() int { return positiveOr(m.MaxOutputTokens, 1024) }
+
+func positiveOr(value, standard int) int {
+	if value > 0 {
+		return value
+	}
+	return standard
+}
+
+func (c *Config) checkCompaction() error {
+	k := c.Compaction
+	values := map[string]int{
+		"continuous_interval": k.ContinuousInterval, "keep_recent": k.KeepRecent, "gap_secs": k.GapSecs,
+		"gap_max_lookback_secs": k.GapMaxLookbackSecs, "gap_deadline_secs": k.GapDeadlineSecs,
+		"context_token_cap": k.tokenCap(), "source_timeout_secs": k.SourceTimeoutSecs, "max_summary_tokens": k.MaxSummaryTokens,
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if v := values[key]; v < 0 || v > 1_000_000_000 {
+			return fmt.Errorf("compaction.%s: %d is out of range: use 0 to 1,000,000,000", key, v)
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkNames() error {
+	seen := map[string]bool{}
+	defaults := 0
+	for i, u := range c.Users {
+		if !memory.ValidName(u.Name) {
+			return fmt.Errorf("users[%d].name: %q: use 1 to 63 of a-z, 0-9, ., _ and -, beginning with a letter or digit", i, u.Name)
+		}
+		if seen[u.Name] {
+			return fmt.Errorf("users[%d].name: %q is there twice", i, u.Name)
+		}
+		seen[u.Name] = true
+		if u.ID != "" {
+			if _, err := memory.ParseID[memory.UserID](u.ID); err != nil {
+				return fmt.Errorf("users[%d].id: %w", i, err)
+			}
+		}
+		if u.IsDefault {
+			defaults++
+		}
+	}
+	if defaults > 1 {
+		return errors.New("users: more than one has is_default = true")
+	}
+	agents := map[string]bool{}
+	for i, a := range c.Agents {
+		if !memory.ValidName(a.Name) || agents[a.Name] {
+			return fmt.Errorf("agents[%d].name: %q: use a name of its own, of a-z, 0-9, ., _ and -", i, a.Name)
+		}
+		agents[a.Name] = true
+	}
+	return nil
+}
+
+// defaultUser is the name of the default user.
+func (c *Config) defaultUser() string {
+	for _, u := range c.Users {
+		if u.IsDefault {
+			return u.Name
+		}
+	}
+	if len(c.Users) > 0 {
+		return c.Users[0].Name
+	}
+	return memory.DefaultUserName
+}
+
+// canonicalUser resolves the alias of the default user.
+func (c *Config) canonicalUser(name string) string {
+	if name == memory.DefaultUserName {
+		return c.defaultUser()
+	}
+	return name
+}
+
+func (c *Config) knowsUser(name string) bool {
+	return name == c.defaultUser() || slices.ContainsFunc(c.Users, func(u UserConfig) bool { return u.Name == name })
+}
+
+// handUsers are the names of those a hand may be asked for.
+func (c *Config) handUsers(h HandConfig) []string {
+	if len(h.Users) == 0 {
+		return []string{c.defaultUser()}
+	}
+	names := make([]string, 0, len(h.Users))
+	for _, name := range h.Users {
+		names = append(names, c.canonicalUser(name))
+	}
+	return names
+}
+
+func (c *Config) checkHands() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Hands)) {
+		h := c.Hands[name]
+		key := "hands." + name
+		if !manifest.ValidName(name) {
+			return fmt.Errorf("%s: a hand's name is 1 to 63 of a-z, 0-9 and -, not beginning with -", key)
+		}
+		users := c.handUsers(h)
+		for _, user := range users {
+			if !c.knowsUser(user) {
+				return fmt.Errorf("%s.users: there is no user %q: add it under [[users]]", key, user)
+			}
+		}
+		if _, err := h.Limits.abi().WithDefaults(); err != nil {
+			return fmt.Errorf("%s.limits: %w", key, err)
+		}
+		if len(users) < 2 || h.Shared {
+			continue
+		}
+		// What is one user's must not reach another by an oversight.
+		for _, root := range slices.Sorted(maps.Keys(h.Grant.Files)) {
+			if !strings.Contains(h.Grant.Files[root], userPlaceholder) {
+				return fmt.Errorf("%s.grant.files.%s: the path serves %d users and has no %s: put it in, or write shared = true", key, root, len(users), userPlaceholder)
+			}
+		}
+		for _, k := range slices.Sorted(maps.Keys(h.Config)) {
+			if text, ok := h.Config[k].(string); ok && !strings.Contains(text, userPlaceholder) {
+				return fmt.Errorf("%s.config.%s: the value serves %d users and has no %s: put it in, or write shared = true", key, k, len(users), userPlaceholder)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkSources() error {
+	for i, s := range c.Compaction.ContextSources {
+		key := fmt.Sprintf("compaction.context_sources[%d]", i)
+		h, ok := c.Hands[s.Hand]
+		switch {
+		case !ok:
+			return fmt.Errorf("%s.hand: there is no hand %q: add [hands.%s]", key, s.Hand, s.Hand)
+		case strings.TrimSpace(s.Prompt) == "":
+			return fmt.Errorf("%s.prompt: write what the hand is to be asked", key)
+		case len(s.Prompt) > abi.MaxPromptBytes:
+			return fmt.Errorf("%s.prompt: %d bytes, at most %d are allowed", key, len(s.Prompt), abi.MaxPromptBytes)
+		}
+		allowed := c.handUsers(h)
+		for _, user := range s.Users {
+			if !slices.Contains(allowed, c.canonicalUser(user)) {
+				return fmt.Errorf("%s.users: %q is not among the users of hand %q", key, user, s.Hand)
+			}
+		}
+	}
+	return nil
+}
+
+// sourceUsers are the names of those who get a source's text.
+func (c *Config) sourceUsers(s ContextSource) []string {
+	if len(s.Users) == 0 {
+		return c.handUsers(c.Hands[s.Hand])
+	}
+	names := make([]string, 0, len(s.Users))
+	for _, name := range s.Users {
+		names = append(names, c.canonicalUser(name))
+	}
+	return names
+}
+
+// Notes returns what is allowed but probably not meant, a sentence each.
+func (c *Config) Notes() []string {
+	var notes []string
+	k := c.Compaction
+	armed := k.ContinuousInterval > 0 || k.GapSecs > 0
+	if armed && k.tokenCap() == 0 && len(k.ContextSources) > 0 {
+		notes = append(notes, "compaction.context_token_cap is 0: no context source will be asked")
+	}
+	if !armed && len(k.ContextSources) > 0 {
+		notes = append(notes, "compaction has context sources but neither continuous_interval nor gap_secs: nothing will ask them")
+	}
+	return notes
+}
+
+// DefaultData is $GLOVEBOX_HOME, else glovebox in the user's data directory.
+func DefaultData() (string, error) {
+	if dir := os.Getenv("GLOVEBOX_HOME"); dir != "" {
+		return dir, nil
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "glovebox"), nil
+	}
+	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return "", fmt.Errorf("find a data directory: %w: name one with --data or $GLOVEBOX_HOME", err)
+		}
+		return filepath.Join(dir, "glovebox"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find a data directory: %w: name one with --data or $GLOVEBOX_HOME", err)
+	}
+	return filepath.Join(home, ".local", "share", "glovebox"), nil
+}
+
+// DatabasePath is where the sessions are.
+func (c *Config) DatabasePath() (string, error) {
+	if c.Store.Path != "" {
+		return c.Store.Path, nil
+	}
+	data := c.Data
+	if data == "" {
+		var err error
+		if data, err = DefaultData(); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(data, "glovebox.db"), nil
+}
+
+// secret resolves env:NAME and file:PATH.
+func secret(reference string) (string, error) {
+	if name, ok := strings.CutPrefix(reference, "env:"); ok {
+		value := os.Getenv(name)
+		if value == "" {
+			return "", fmt.Errorf("the environment has no %s", name)
+		}
+		return value, nil
+	}
+	path := strings.TrimPrefix(reference, "file:")
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("no secret at %s", path)
+	case err != nil:
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	value := strings.TrimSpace(string(data))
+	if value == "" {
+		return "", fmt.Errorf("the secret at %s is empty", path)
+	}
+	return value, nil
+}
+
+// localZone names the machine's time zone.
+func localZone() string {
+	if name := time.Local.String(); name != "Local" && name != "" {
+		return name
+	}
+	if target, err := os.Readlink("/etc/localtime"); err == nil {
+		if _, name, ok := strings.Cut(target, "zoneinfo/"); ok {
+			if _, err := time.LoadLocation(name); err == nil {
+				return name
+			}
+		}
+	}
+	return "UTC"
+}
