@@ -75,7 +75,7 @@ func (e *Engine) window(f memory.Frontier, session memory.Session, now time.Time
 func (e *Engine) refresh(ctx context.Context, t Turn, w window) (RefreshReport, error) {
 	report := RefreshReport{From: w.from, To: w.to}
 	sources := e.sources(t.User)
-	if e.config.ContextTokenCap <= 0 || len(sources) == 0 {
+	if e.config.ContextTokenCap <= 0 || len(sources) == 0 || !w.from.Before(w.to) {
 		return report, nil
 	}
 	budget := max(minSourceTokens, e.config.ContextTokenCap/len(sources))

@@ -1,0 +1,112 @@
+package host_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gloveboxhq/glovebox/host"
+)
+
+func TestParseConfig(t *testing.T) {
+	c, err := host.ParseConfig([]byte(`
+[store]
+path = "db/sessions.db"
+
+[model]
+provider = "openai"
+base_url = "http://127.0.0.1:8080/v1"
+name = "local"
+api_key = "env:KEY"
+
+[compaction]
+continuous_interval = 5
+gap_secs = 900
+context_token_cap = 0
+
+[[compaction.context_sources]]
+hand = "calendar"
+prompt = "What is on?"
+users = ["default"]
+
+[sessions]
+timezone = "Europe/Berlin"
+
+[[users]]
+name = "anna"
+is_default = true
+[[users]]
+name = "bert"
+
+[[agents]]
+name = "jeeves"
+system_prompt = "You are Jeeves."
+
+[hands.calendar]
+module = "bundled:calendar"
+users = ["anna", "bert"]
+[hands.calendar.grant.files]
+calendars = "calendars/{user}"
+[hands.calendar.limits]
+timeout_secs = 5
+
+[hands.other]
+module = "hands/other.wasm"
+`), "/etc/glovebox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for got, want := range map[string]string{
+		c.Store.Path: "/etc/glovebox/db/sessions.db",
+		c.Hands["calendar"].Grant.Files["calendars"]: "/etc/glovebox/calendars/{user}",
+		c.Hands["calendar"].Module:                   "bundled:calendar",
+		c.Hands["other"].Module:                      "/etc/glovebox/hands/other.wasm",
+	} {
+		if filepath.ToSlash(got) != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if notes := c.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "context_token_cap") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+func TestLoadConfigRefuses(t *testing.T) {
+	for name, test := range map[string]struct{ text, says string }{
+		"unknown key":            {"\n[compaction]\ncontinous_interval = 5\n", ":3:1: line 3, column 1: compaction.continous_interval: unknown key"},
+		"unknown section":        {"[plugins]\n", "plugins"},
+		"wrong type":             {"[compaction]\ngap_secs = \"soon\"\n", ":2:12:"},
+		"broken TOML":            {"[compaction\n", ":1:"},
+		"provider":               {"[model]\nprovider = \"magic\"\n", "model.provider"},
+		"a key in the file":      {"[model]\nprovider = \"openai\"\nname = \"m\"\napi_key = \"sk-1234\"\n", "model.api_key"},
+		"no room":                {"[model]\ncontext_window = 100\n", "model.context_window"},
+		"negative":               {"[compaction]\ngap_secs = -1\n", "compaction.gap_secs"},
+		"time zone":              {"[sessions]\ntimezone = \"Mars/Olympus\"\n", "sessions.timezone"},
+		"user name":              {"[[users]]\nname = \"Anna Smith\"\n", "users[0].name"},
+		"user twice":             {"[[users]]\nname = \"a\"\n[[users]]\nname = \"a\"\n", "users[1].name"},
+		"two default users":      {"[[users]]\nname = \"a\"\nis_default = true\n[[users]]\nname = \"b\"\nis_default = true\n", "is_default"},
+		"user id":                {"[[users]]\nname = \"a\"\nid = \"00000000-0000-0000-0000-000000000000\"\n", "users[0].id"},
+		"hand name":              {"[hands.\"../x\"]\n", "hands.../x"},
+		"limit above its cap":    {"[hands.a.limits]\ntimeout_secs = 4000\n", "hands.a.limits"},
+		"unknown user of a hand": {"[hands.a]\nusers = [\"zoe\"]\n", "hands.a.users"},
+		"one path, two users":    {"[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.h]\nusers = [\"a\", \"b\"]\n[hands.h.grant.files]\ncalendars = \"/c\"\n", "hands.h.grant.files.calendars"},
+		"one value, two users":   {"[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.h]\nusers = [\"a\", \"b\"]\n[hands.h.config]\naccount = \"x\"\n", "hands.h.config.account"},
+		"source without hand":    {"[[compaction.context_sources]]\nhand = \"x\"\nprompt = \"p\"\n", "context_sources[0].hand"},
+		"source without prompt":  {"[hands.x]\n[[compaction.context_sources]]\nhand = \"x\"\n", "context_sources[0].prompt"},
+		"source for a stranger":  {"[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.x]\n[[compaction.context_sources]]\nhand = \"x\"\nprompt = \"p\"\nusers = [\"b\"]\n", "context_sources[0].users"},
+	} {
+		path := filepath.Join(t.TempDir(), "glovebox.toml")
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := host.LoadConfig(path)
+		if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v, want %q", name, err, test.says)
+		}
+	}
+	shared := "[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.h]\nshared = true\nusers = [\"a\", \"b\"]\n[hands.h.grant.files]\ncalendars = \"/c\"\n"
+	if _, err := host.ParseConfig([]byte(shared), "."); err != nil {
+		t.Errorf("shared: %v", err)
+	}
+}
