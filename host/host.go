@@ -100,9 +100,11 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	if h.model, err = h.openModel(); err != nil {
 		return nil, err
 	}
-	if h.store, err = sqlite.Open(ctx, config.Store.Path, sqlite.Options{}); err != nil {
+	store, err := sqlite.Open(ctx, config.Store.Path, sqlite.Options{})
+	if err != nil {
 		return nil, err
 	}
+	h.store = store
 	if h.ledger, err = capability.OpenLedger(ctx, filepath.Join(filepath.Dir(config.Store.Path), "hands.db"), h.now); err != nil {
 		return nil, err
 	}

@@ -111,10 +111,17 @@ var (
 	errNoStart    = errors.New("event without a start")
 )
 
-// parse reads one file, at most maxEvents events. It returns an error when there
-// is no calendar in it; what is wrong with single events is in the document.
-func parse(ctx context.Context, r io.Reader, maxEvents int) (d *document, err error) {
+// parse reads one file, at most maxEvents events. Those that are over before w
+// or begin after it are not read further than their version. It returns an error
+// when there is no calendar in the file; what is wrong with single events is in
+// the document.
+func parse(ctx context.Context, r io.Reader, w window, maxEvents int) (d *document, err error) {
 	p := parser{lines: lineReader{r: bufio.NewReaderSize(r, 32<<10)}, maxEvents: maxEvents}
+	for _, bound := range [][2]time.Time{{w.from, w.to}, {w.next, w.end()}} {
+		// Three days cover all zones, and days that count in another one.
+		first, last := bound[0].UTC().AddDate(0, 0, -3), bound[1].UTC().AddDate(0, 0, 3)
+		p.near = append(p.near, [2]string{first.Format("20060102"), last.Format("20060102")})
+	}
 	p.doc = &document{zones: make(map[string]*vtimezone)}
 	if err := p.lines.begin(); err != nil {
 		return nil, err
@@ -187,23 +194,37 @@ func (l *lineReader) begin() error {
 }
 
 // physical reads the next line that is not blank into pending. CR, LF and any
-// run of them end a line.
+// run of them end a line. It works on pieces, not bytes: a guest pays dearly for
+// each call.
 func (l *lineReader) physical() {
 	l.pending = l.pending[:0]
 	for {
-		c, err := l.r.ReadByte()
-		switch {
-		case err != nil:
-			if !errors.Is(err, io.EOF) {
-				l.err = err
+		if l.r.Buffered() == 0 {
+			if _, err := l.r.Peek(1); err != nil {
+				if !errors.Is(err, io.EOF) {
+					l.err = err
+				}
+				l.ended = len(l.pending) == 0
+				return
 			}
-			l.ended = len(l.pending) == 0
-			return
-		case c != '\n' && c != '\r':
-			if len(l.pending) < maxLineBytes {
-				l.pending = append(l.pending, c)
-			}
-		case len(l.pending) > 0:
+		}
+		// A bounded piece, so that a file without LF is not searched to its end
+		// for each line.
+		piece, _ := l.r.Peek(min(l.r.Buffered(), 256))
+		end := len(piece)
+		if i := bytes.IndexByte(piece, '\n'); i >= 0 {
+			end = i
+		}
+		if i := bytes.IndexByte(piece[:end], '\r'); i >= 0 {
+			end = i
+		}
+		l.pending = append(l.pending, piece[:min(end, maxLineBytes-len(l.pending))]...)
+		if end == len(piece) {
+			l.r.Discard(end)
+			continue
+		}
+		l.r.Discard(end + 1)
+		if len(l.pending) > 0 {
 			return
 		}
 	}
@@ -273,21 +294,97 @@ type parser struct {
 	calendar  bool     // a VCALENDAR has begun
 	method    string   // of the VCALENDAR at hand
 	path      []string // open components below the VCALENDAR
-	// text are the kept lines of the event or time zone at hand, in order.
-	text    strings.Builder
+	// near are the days, as they are written, in which an event is of interest.
+	near [][2]string
+
+	// Of the component at hand:
+	text    []byte // its kept lines, in order
 	tooBig  bool
 	alarms  bool
 	guests  int
 	skipped int // open components beyond maxDepth
+	sketch  sketch
+}
+
+// sketch is what tells, without decoding an event, that it is of no interest but
+// as a version of another one. Most events of most calendars are long over.
+type sketch struct {
+	uid, sequence, modified, stamped string
+	start, end                       string // the days, as they are written
+	until                            string // of the rule
+	rules                            int
+	open                             bool // it may take place at any other time
+}
+
+func (s *sketch) add(name string, line []byte) {
+	value := func() string { return strings.TrimSpace(string(line[bytes.IndexByte(line, ':')+1:])) }
+	day := func() string {
+		v := line[bytes.LastIndexByte(line, ':')+1:]
+		if len(v) != 8 && (len(v) < 15 || v[8] != 'T') {
+			return ""
+		}
+		for _, c := range v[:8] {
+			if c < '0' || c > '9' {
+				return ""
+			}
+		}
+		return string(v[:8])
+	}
+	switch name {
+	case "UID":
+		s.uid = value()
+	case "SEQUENCE":
+		s.sequence = value()
+	case "LAST-MODIFIED":
+		s.modified = value()
+	case "DTSTAMP":
+		s.stamped = value()
+	case "DTSTART":
+		s.start = day()
+	case "DTEND":
+		s.end = day()
+		s.open = s.open || s.end == ""
+	case "RRULE":
+		s.rules++
+		if _, until, ok := strings.Cut(string(line), "UNTIL="); ok && len(until) >= 8 {
+			s.until = until[:8]
+		}
+	case "DURATION", "RDATE", "RECURRENCE-ID":
+		s.open = true
+	}
+}
+
+// far tells whether the event takes place on none of the days near.
+func (s *sketch) far(near [][2]string) bool {
+	if s.open || s.start == "" || s.uid == "" || s.rules > 1 {
+		return false
+	}
+	last := max(s.start, s.end)
+	switch {
+	case s.rules == 0:
+	case s.until == "" || s.until < "1" || s.until > "9999" || s.end > s.start:
+		// A series without end, or one whose last instance ends on another day.
+		return false
+	default:
+		last = max(last, s.until)
+	}
+	for _, days := range near {
+		if s.start <= days[1] && last >= days[0] {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *parser) line(line []byte) {
-	end := bytes.IndexAny(line, ";:")
+	end := bytes.IndexByte(line, ':')
+	if i := bytes.IndexByte(line[:max(end, 0)], ';'); i >= 0 {
+		end = i
+	}
 	if end < 0 {
 		return
 	}
-	name := strings.ToUpper(string(line[:end]))
-	switch name {
+	switch name := strings.ToUpper(string(line[:end])); name {
 	case "BEGIN":
 		p.begin(strings.ToUpper(string(bytes.TrimSpace(line[end+1:]))))
 	case "END":
@@ -320,11 +417,11 @@ func (p *parser) begin(name string) {
 	case "VEVENT":
 		p.alarms = p.alarms || name == "VALARM"
 		if len(p.path) == 1 {
-			p.keep("BEGIN:" + name)
+			p.keep("BEGIN", []byte("BEGIN:"+name))
 		}
 	case "VTIMEZONE":
 		if len(p.path) <= 2 {
-			p.keep("BEGIN:" + name)
+			p.keep("BEGIN", []byte("BEGIN:"+name))
 		}
 	}
 }
@@ -339,8 +436,8 @@ func (p *parser) within() string {
 
 func (p *parser) reset() {
 	p.path, p.skipped = p.path[:0], 0
-	p.text.Reset()
-	p.tooBig, p.alarms, p.guests = false, false, 0
+	p.text = p.text[:0]
+	p.tooBig, p.alarms, p.guests, p.sketch = false, false, 0, sketch{}
 }
 
 func (p *parser) end(name string) {
@@ -355,7 +452,7 @@ func (p *parser) end(name string) {
 		}
 		for ; len(p.path) > i; p.path = p.path[:len(p.path)-1] {
 			if outer := p.within(); outer == "VEVENT" && len(p.path) == 1 || outer == "VTIMEZONE" && len(p.path) <= 2 {
-				p.keep("END:" + p.path[len(p.path)-1])
+				p.keep("END", []byte("END:"+p.path[len(p.path)-1]))
 			}
 		}
 		if i > 0 {
@@ -390,34 +487,40 @@ func (p *parser) property(name string, line []byte) {
 		case "ATTENDEE":
 			p.guests++
 		case "DTSTART", "DTEND", "RECURRENCE-ID", "EXDATE", "RDATE":
-			p.keep(name + quoteZone(string(line[len(name):])))
-		case "UID", "DURATION", "RRULE", "EXRULE", "SEQUENCE", "LAST-MODIFIED", "DTSTAMP", "STATUS", "TRANSP", "PRIORITY",
-			"SUMMARY", "LOCATION", "DESCRIPTION", "ORGANIZER", "X-MICROSOFT-CDO-ALLDAYEVENT":
-			p.keep(name + string(line[len(name):]))
+			p.sketch.add(name, line)
+			if bytes.IndexByte(line, '"') < 0 && bytes.ContainsAny(line, ",(") {
+				line = []byte(quoteZone(string(line)))
+			}
+			p.keep(name, line)
+		case "UID", "DURATION", "RRULE", "SEQUENCE", "LAST-MODIFIED", "DTSTAMP":
+			p.sketch.add(name, line)
+			p.keep(name, line)
+		case "EXRULE", "STATUS", "TRANSP", "PRIORITY", "SUMMARY", "LOCATION", "DESCRIPTION", "ORGANIZER", "X-MICROSOFT-CDO-ALLDAYEVENT":
+			p.keep(name, line)
 		}
 	case p.path[0] == "VTIMEZONE" && len(p.path) <= 2:
 		switch name {
 		case "TZID", "DTSTART", "TZOFFSETFROM", "TZOFFSETTO", "RRULE", "RDATE":
-			p.keep(name + string(line[len(name):]))
+			p.keep(name, line)
 		}
 	}
 }
 
-// keep adds a line to the component at hand.
-func (p *parser) keep(line string) {
-	if p.text.Len()+len(line) > maxComponentBytes {
+// keep adds a line to the component at hand, with its name in capitals.
+func (p *parser) keep(name string, line []byte) {
+	if len(p.text)+len(line) > maxComponentBytes {
 		p.tooBig = true
 		return
 	}
-	p.text.WriteString(toUTF8(line))
-	p.text.WriteString("\r\n")
+	p.text = append(append(p.text, name...), toUTF8(line[len(name):])...)
+	p.text = append(p.text, "\r\n"...)
 }
 
 // quoteZone quotes the zone in the parameters of a line of dates, which some
 // programs forget when the zone is named "(UTC+01:00) Amsterdam, Berlin".
 func quoteZone(rest string) string {
 	i := strings.Index(strings.ToUpper(rest[:min(len(rest), maxParameterBytes)]), ";TZID=")
-	if i < 0 || strings.HasPrefix(rest[i+6:], `"`) {
+	if i < 0 {
 		return rest
 	}
 	begin := i + 6
@@ -441,17 +544,17 @@ func quoteZone(rest string) string {
 
 // toUTF8 returns line as valid UTF-8. What is not is windows-1252, as Windows
 // programs write it, unless some of it is UTF-8.
-func toUTF8(line string) string {
-	if utf8.ValidString(line) {
+func toUTF8(line []byte) []byte {
+	if utf8.Valid(line) {
 		return line
 	}
-	for _, r := range line {
+	for _, r := range string(line) {
 		if r >= utf8.RuneSelf && r != utf8.RuneError {
-			return strings.ToValidUTF8(line, "\uFFFD")
+			return bytes.ToValidUTF8(line, []byte("\uFFFD"))
 		}
 	}
-	s, _ := charmap.Windows1252.NewDecoder().String(line)
-	return strings.ToValidUTF8(s, "\uFFFD")
+	s, _ := charmap.Windows1252.NewDecoder().Bytes(line)
+	return bytes.ToValidUTF8(s, []byte("\uFFFD"))
 }
 
 func (p *parser) event() {
@@ -468,7 +571,12 @@ func (p *parser) event() {
 		p.doc.full = true
 		return
 	}
-	c, err := decode(p.text.String())
+	if s := &p.sketch; s.far(p.near) {
+		sequence, _ := strconv.Atoi(s.sequence)
+		p.doc.events = append(p.doc.events, &event{uid: s.uid, sequence: sequence, modified: s.modified, stamped: s.stamped})
+		return
+	}
+	c, err := decode(string(p.text))
 	if err != nil {
 		p.doc.fail(err)
 		return
@@ -489,7 +597,7 @@ func (p *parser) timezone() {
 	if p.tooBig || len(p.doc.zones) >= maxZones {
 		return
 	}
-	c, err := decode(p.text.String())
+	c, err := decode(string(p.text))
 	if err != nil {
 		return
 	}
@@ -769,7 +877,7 @@ func describe(text string) string {
 	if len(text) > 8<<10 {
 		text = strings.ToValidUTF8(text[:8<<10], "")
 	}
-	if strings.Contains(text, "</") || strings.Contains(text, "<br") || strings.Contains(text, "<p>") {
+	if strings.IndexByte(text, '<') >= 0 && (strings.Contains(text, "</") || strings.Contains(text, "<br") || strings.Contains(text, "<p>")) {
 		text = stripTags(text)
 	}
 	var kept strings.Builder
@@ -814,6 +922,9 @@ func stripTags(text string) string {
 // what is too long ends in "…". This keeps an event from writing lines of the
 // reply.
 func oneLine(s string, most int) string {
+	if len(s) <= most && isPlain(s) {
+		return strings.Clone(s)
+	}
 	var b strings.Builder
 	runes, gap := 0, false
 	cut := 0 // where the text ends if it must make room for the ellipsis
@@ -840,4 +951,17 @@ func oneLine(s string, most int) string {
 		}
 	}
 	return b.String()
+}
+
+// isPlain tells whether s is printable ASCII without a space too many.
+func isPlain(s string) bool {
+	last := byte(' ')
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c < ' ' || c > '~' || c == ' ' && last == ' ' {
+			return false
+		}
+		last = c
+	}
+	return last != ' '
 }

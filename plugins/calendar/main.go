@@ -9,6 +9,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func answer(ctx context.Context, q hand.Query) (string, error) {
 		}
 		return "", fmt.Errorf("list calendars: %w", err)
 	}
-	if len(f.names) == 0 && len(f.problems) == 0 {
+	if len(f.files) == 0 && len(f.problems) == 0 {
 		return "", errNoFiles
 	}
 	w := newWindow(q)
@@ -95,10 +96,16 @@ func (w window) end() time.Time { return w.next.Add(24 * time.Hour) }
 // folder finds and reads the files.
 type folder struct {
 	fsys     fs.FS
-	names    []string // sorted within each folder
+	files    []source // sorted within each folder
 	entries  int
 	full     bool // one of the bounds is reached
 	problems []problem
+}
+
+// source is one file, as it was listed.
+type source struct {
+	name string
+	size int64
 }
 
 // problem is a file that was not read, or not all of it.
@@ -136,7 +143,7 @@ func (f *folder) walk(ctx context.Context, dir string, depth int) error {
 			return nil
 		}
 		name := path.Join(dir, e.Name())
-		if f.entries++; f.entries > maxEntries || len(f.names) == maxFiles && isCalendar(name) {
+		if f.entries++; f.entries > maxEntries || len(f.files) == maxFiles && isCalendar(name) {
 			f.full = true
 			f.fail(name, fmt.Errorf("this and what follows: more than %d files or %d entries", maxFiles, maxEntries))
 			return nil
@@ -151,7 +158,12 @@ func (f *folder) walk(ctx context.Context, dir string, depth int) error {
 				return err
 			}
 		case e.Type().IsRegular() && isCalendar(e.Name()):
-			f.names = append(f.names, name)
+			info, err := e.Info()
+			if err != nil {
+				f.fail(name, err)
+				continue
+			}
+			f.files = append(f.files, source{name, info.Size()})
 		}
 	}
 	return nil
@@ -169,12 +181,13 @@ func isCalendar(name string) bool {
 func (f *folder) read(ctx context.Context, c *calendar, w window) error {
 	var total int64
 	events := 0
-	for i, name := range f.names {
+	for i, file := range f.files {
+		name := file.name
 		if total >= maxTotalBytes || events >= maxEvents {
-			f.fail(name, fmt.Errorf("this and %d more: too much to read", len(f.names)-i-1))
+			f.fail(name, fmt.Errorf("this and %d more: too much to read", len(f.files)-i-1))
 			return nil
 		}
-		d, size, err := f.parse(ctx, name, maxEvents-events)
+		d, size, err := f.parse(ctx, file, w, maxEvents-events)
 		total += size
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -201,21 +214,29 @@ func (f *folder) read(ctx context.Context, c *calendar, w window) error {
 	return nil
 }
 
-func (f *folder) parse(ctx context.Context, name string, maxEvents int) (d *document, size int64, err error) {
-	file, err := f.fsys.Open(name)
+// smallFile is up to what size a file is read at once. Each call of the host
+// costs a guest more than the memory does.
+const smallFile = 256 << 10
+
+func (f *folder) parse(ctx context.Context, listed source, w window, maxEvents int) (d *document, size int64, err error) {
+	if listed.size > maxFileBytes {
+		return nil, 0, errTooLarge
+	}
+	if listed.size <= smallFile {
+		data, err := fs.ReadFile(f.fsys, listed.name)
+		if err != nil {
+			return nil, 0, err
+		}
+		d, err = parse(ctx, bytes.NewReader(data), w, maxEvents)
+		return d, int64(len(data)), err
+	}
+	file, err := f.fsys.Open(listed.name)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, 0, err
-	}
-	if info.Size() > maxFileBytes {
-		return nil, 0, errTooLarge
-	}
 	// The file may grow while it is read.
 	limited := &limitedReader{r: file, left: maxFileBytes}
-	d, err = parse(ctx, limited, maxEvents)
+	d, err = parse(ctx, limited, w, maxEvents)
 	return d, maxFileBytes - limited.left, err
 }
