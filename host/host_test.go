@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -520,5 +521,41 @@ func TestSendRefuses(t *testing.T) {
 	cancel()
 	if _, err := h.Send(cancelled, host.Message{Text: "x"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// One question to each bundled hand about a day of its sample data, in a fresh
+// instance, with the run recorded.
+func BenchmarkBundledHand(b *testing.B) {
+	sample, err := filepath.Abs(filepath.Join("..", "testdata", "demo"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	at := time.Date(2026, 3, 25, 17, 0, 0, 0, time.UTC)
+	h, err := host.New(b.Context(), host.Config{
+		Data: b.TempDir(), Now: func() time.Time { return at }, Sessions: host.SessionsConfig{Timezone: "Europe/Berlin"},
+		Hands: map[string]host.HandConfig{
+			"calendar": {Grant: host.GrantConfig{Files: map[string]string{"calendars": filepath.Join(sample, "calendars")}}},
+			"mail":     {Grant: host.GrantConfig{Files: map[string]string{"mail": filepath.Join(sample, "mail")}}},
+		},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	for _, name := range []string{"calendar", "mail"} {
+		b.Run("hand="+name, func(b *testing.B) {
+			var took []time.Duration
+			for b.Loop() {
+				result, err := h.Query(b.Context(), host.HandQuery{Hand: name, Prompt: "What is new?", From: at.Add(-24 * time.Hour), To: at})
+				if err != nil || result.Reply.IsEmpty() {
+					b.Fatal(err)
+				}
+				took = append(took, result.Took)
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+		})
 	}
 }

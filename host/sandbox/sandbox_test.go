@@ -502,11 +502,33 @@ func TestCacheIsBoundedAndShared(t *testing.T) {
 	}
 }
 
+// byHand is the module of section 7 of abi/ABI.md, as wat2wasm writes it.
+const byHand = "\x00asm\x01\x00\x00\x00\x01\x0b\x02\x60\x02\x7f\x7f\x01\x7f\x60\x00\x01\x7f\x02\x12\x01\x08glovebox\x05reply\x00\x00\x03\x02\x01\x01\x05\x03\x01\x00\x01" +
+	"\x07\x1e\x02\x06memory\x02\x00\x11glovebox_query_v1\x00\x01\x0a\x0d\x01\x0b\x00\x41\x00\x41\x02\x10\x00\x1a\x41\x00\x0b\x0b\x08\x01\x00\x41\x00\x0b\x02hi"
+
+func TestTheModuleOfTheSpecification(t *testing.T) {
+	module, err := newEngine(t, sandbox.Config{}).Load(t.Context(), []byte(byHand), sandbox.Options{Name: "by-hand"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := ask(t, module, "anything", sandbox.Ports{}); err != nil || got != "hi" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 func BenchmarkQuery(b *testing.B) {
-	module := load(b, newEngine(b, sandbox.Config{}), build.Reactor, abi.Limits{})
-	for b.Loop() {
-		if _, err := module.Query(b.Context(), abi.Query{Prompt: "say hello"}, sandbox.Ports{}); err != nil {
-			b.Fatal(err)
-		}
+	engine := newEngine(b, sandbox.Config{})
+	small, err := engine.Load(b.Context(), []byte(byHand), sandbox.Options{Name: "by-hand"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, module := range map[string]*sandbox.Module{"guest=by-hand": small, "guest=go": load(b, engine, build.Reactor, abi.Limits{})} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := module.Query(b.Context(), abi.Query{Prompt: "say hello"}, sandbox.Ports{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -930,6 +930,7 @@ func oneLine(s string, most int) string {
 	cut := 0 // where the text ends if it must make room for the ellipsis
 	for _, r := range s {
 		switch {
+		case r > ' ' && r <= '~':
 		case unicode.IsSpace(r), unicode.IsControl(r):
 			gap = true
 			continue

@@ -178,7 +178,7 @@ const (
 // each calls yield with the wall times of the series that lie in [from, to], in
 // order, until it returns false. The series begins with start, which belongs to
 // it even if the rule does not match it. ended tells whether a time lies behind
-// UNTIL. It returns errSteps when the budget did not last.
+// UNTIL; it is only called if there is one. It returns errSteps when the budget did not last.
 func (r *rule) each(start, from, to time.Time, b *budget, ended, yield func(time.Time) bool) error {
 	granted := b.grant()
 	w := walk{rule: *r, start: start.Unix(), from: from.Unix(), to: to.Unix(), left: r.count, budget: budget{granted}}
@@ -186,8 +186,11 @@ func (r *rule) each(start, from, to time.Time, b *budget, ended, yield func(time
 		w.left = -1
 	}
 	w.yield = func(wall int64) bool {
+		if wall < w.from && r.until == nil {
+			return true
+		}
 		t := time.Unix(wall, 0).UTC()
-		if wall != w.start && ended(t) {
+		if wall != w.start && r.until != nil && ended(t) {
 			return false
 		}
 		return wall < w.from || yield(t)
@@ -219,6 +222,15 @@ type walk struct {
 	// seconds from its begin.
 	offsets []int64
 	matched []int64 // days of the period at hand
+	month   month   // the month looked at last
+}
+
+// month is a month and its year by the numbers of their first days.
+type month struct {
+	of                time.Month
+	year              int
+	first, next       int64
+	newYear, nextYear int64
 }
 
 // complete adds to the rule what it leaves to the start.
@@ -435,16 +447,20 @@ func (w *walk) matches(d int64) bool {
 	if w.months == 0 && len(w.weeks)+len(w.yearDays)+len(w.monthDays)+len(w.nth) == 0 {
 		return w.weekdays == 0 || w.weekdays>>weekday(d)&1 == 1
 	}
-	year, month, ofMonth := date(d)
-	if w.months != 0 && w.months>>month&1 == 0 {
+	m := &w.month
+	if d < m.first || d >= m.next {
+		m.year, m.of, _ = date(d)
+		m.first, m.next = dayNumber(m.year, m.of), dayNumber(m.year, m.of+1)
+		m.newYear, m.nextYear = dayNumber(m.year, time.January), dayNumber(m.year+1, time.January)
+	}
+	if w.months != 0 && w.months>>m.of&1 == 0 {
 		return false
 	}
-	monthLength := int(dayNumber(year, month+1) - dayNumber(year, month))
+	ofMonth, monthLength := int(d-m.first)+1, int(m.next-m.first)
 	if len(w.monthDays) > 0 && !slices.Contains(w.monthDays, ofMonth) && !slices.Contains(w.monthDays, ofMonth-monthLength-1) {
 		return false
 	}
-	newYear := dayNumber(year, time.January)
-	ofYear, yearLength := int(d-newYear)+1, int(dayNumber(year+1, time.January)-newYear)
+	ofYear, yearLength := int(d-m.newYear)+1, int(m.nextYear-m.newYear)
 	if len(w.yearDays) > 0 && !slices.Contains(w.yearDays, ofYear) && !slices.Contains(w.yearDays, ofYear-yearLength-1) {
 		return false
 	}
@@ -466,13 +482,17 @@ func (w *walk) matches(d int64) bool {
 	return false
 }
 
-// matchesWeek tells whether d lies in a week that BYWEEKNO names. A week belongs
+// matchesWeek tells whether d, a day of w.month, lies in a week that BYWEEKNO names. A week belongs
 // to the year that most of its days lie in.
 func (w *walk) matchesWeek(d int64) bool {
 	middle := d - int64((weekday(d)-w.wkst+7)%7) + 3
-	year, _, _ := date(middle)
-	ofYear := int(middle - dayNumber(year, time.January))
-	yearLength := int(dayNumber(year+1, time.January) - dayNumber(year, time.January))
+	newYear, next := w.month.newYear, w.month.nextYear
+	if middle < newYear {
+		newYear, next = dayNumber(w.month.year-1, time.January), newYear
+	} else if middle >= next {
+		newYear, next = next, dayNumber(w.month.year+2, time.January)
+	}
+	ofYear, yearLength := int(middle-newYear), int(next-newYear)
 	week := ofYear/7 + 1
 	last := week + (yearLength-1-ofYear)/7
 	return slices.Contains(w.weeks, week) || slices.Contains(w.weeks, week-last-1)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,37 +60,45 @@ func parseStamp(value string) (stamp, error) {
 		compact = strings.NewReplacer("-", "", ":", "", "t", "T", "z", "Z").Replace(compact)
 	}
 	clock, utc := strings.CutSuffix(compact, "Z")
-	s := stamp{utc: utc}
-	layout := "20060102T150405"
-	switch len(clock) {
-	case 8:
-		s.date, s.utc = true, false
-		layout = layout[:8]
-	case 13:
-		layout = layout[:13]
-	case 15:
-		// A leap second, which no clock here shows.
-		if strings.HasSuffix(clock, "60") {
-			clock = clock[:13] + "59"
+	isDate := len(clock) == 8
+	ok := isDate || (len(clock) == 13 || len(clock) == 15) && clock[8] == 'T'
+	// By hand: time.Parse would be a good part of what an event costs.
+	number := func(from, to int) (n int) {
+		if len(clock) < to {
+			return 0
 		}
-	default:
+		for _, c := range []byte(clock[from:to]) {
+			if c < '0' || c > '9' {
+				ok = false
+			}
+			n = n*10 + int(c-'0')
+		}
+		return n
+	}
+	year, month, day := number(0, 4), number(4, 6), number(6, 8)
+	hour, minute, second := number(9, 11), number(11, 13), number(13, 15)
+	if !ok || year < 1 || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || second > 60 {
 		return stamp{}, fmt.Errorf("%.20q: %w", value, errTime)
 	}
-	t, err := time.Parse(layout, clock)
-	if err != nil || t.Year() < 1 {
+	// A leap second, which no clock here shows.
+	second = min(second, 59)
+	t := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC)
+	if t.Day() != day {
 		return stamp{}, fmt.Errorf("%.20q: %w", value, errTime)
 	}
-	s.wall = t
-	return s, nil
+	return stamp{wall: t, date: isDate, utc: utc && !isDate}, nil
 }
 
-// zone turns wall time into moments.
+// zone turns wall time into moments. It is not safe for concurrent use.
 type zone struct {
 	location *time.Location
 	// Without a location: what a VTIMEZONE says. before holds until the first
 	// change. Sorted by time.
 	before  int
 	changes []change
+	// What location said last: the offset that holds in [since, till).
+	since, till int64
+	last        int
 }
 
 // change is a new offset from UTC, in seconds, from a moment on.
@@ -100,8 +109,19 @@ type change struct {
 
 func (z *zone) offset(at int64) int {
 	if z.location != nil {
-		_, offset := time.Unix(at, 0).In(z.location).Zone()
-		return offset
+		if at < z.since || at >= z.till {
+			t := time.Unix(at, 0).In(z.location)
+			since, till := t.ZoneBounds()
+			z.since, z.till = math.MinInt64, math.MaxInt64
+			if !since.IsZero() {
+				z.since = since.Unix()
+			}
+			if !till.IsZero() {
+				z.till = till.Unix()
+			}
+			_, z.last = t.Zone()
+		}
+		return z.last
 	}
 	i, found := slices.BinarySearchFunc(z.changes, at, func(c change, at int64) int { return cmp.Compare(c.at, at) })
 	if found {
@@ -133,8 +153,8 @@ func (z *zone) wall(t time.Time) time.Time {
 	return t.UTC().Add(time.Duration(z.offset(t.Unix())) * time.Second)
 }
 
-// utc is the zone of times written in UTC.
-var utc = &zone{location: time.UTC}
+// utc is the zone of times written in UTC: one without any change.
+var utc = new(zone)
 
 // zones finds zones by the names that files use. It belongs to one query.
 type zones struct {
