@@ -90,8 +90,9 @@ type document struct {
 	problems int
 	problem  error
 	// truncated tells that the file ended too early, full that it has more events
-	// than were wanted.
+	// than there is room for.
 	truncated, full bool
+	weight          int // of the events
 }
 
 func (d *document) fail(err error) {
@@ -111,12 +112,12 @@ var (
 	errNoStart    = errors.New("event without a start")
 )
 
-// parse reads one file, at most maxEvents events. Those that are over before w
+// parse reads one file, events of at most maxWeight. Those that are over before w
 // or begin after it are not read further than their version. It returns an error
 // when there is no calendar in the file; what is wrong with single events is in
 // the document.
-func parse(ctx context.Context, r io.Reader, w window, maxEvents int) (d *document, err error) {
-	p := parser{lines: lineReader{r: bufio.NewReaderSize(r, 32<<10)}, maxEvents: maxEvents}
+func parse(ctx context.Context, r io.Reader, w window, maxWeight int) (d *document, err error) {
+	p := parser{lines: lineReader{r: bufio.NewReaderSize(r, 32<<10)}, maxWeight: maxWeight}
 	for _, bound := range [][2]time.Time{{w.from, w.to}, {w.next, w.end()}} {
 		// Three days cover all zones, and days that count in another one.
 		first, last := bound[0].UTC().AddDate(0, 0, -3), bound[1].UTC().AddDate(0, 0, 3)
@@ -290,7 +291,7 @@ func isText(line []byte) bool {
 type parser struct {
 	lines     lineReader
 	doc       *document
-	maxEvents int
+	maxWeight int
 	calendar  bool     // a VCALENDAR has begun
 	method    string   // of the VCALENDAR at hand
 	path      []string // open components below the VCALENDAR
@@ -567,15 +568,17 @@ func (p *parser) event() {
 		// Messages about an event, not events.
 		return
 	}
-	if len(p.doc.events) >= p.maxEvents {
+	if p.doc.weight >= p.maxWeight {
 		p.doc.full = true
 		return
 	}
 	if s := &p.sketch; s.far(p.near) {
+		p.doc.weight++
 		sequence, _ := strconv.Atoi(s.sequence)
 		p.doc.events = append(p.doc.events, &event{uid: s.uid, sequence: sequence, modified: s.modified, stamped: s.stamped})
 		return
 	}
+	p.doc.weight += liveWeight
 	c, err := decode(string(p.text))
 	if err != nil {
 		p.doc.fail(err)

@@ -34,8 +34,11 @@ const (
 	maxTotalBytes  = 256 << 20
 	maxEntries     = 20_000
 	maxFolderDepth = 16
-	// maxEvents bounds what is held of all files together, about 25 MB.
-	maxEvents = 40_000
+	// maxWeight bounds what is held of all events together, to about 25 MB and
+	// 10 s: an event that may be shown weighs liveWeight, one that is only a
+	// version of another weighs 1.
+	maxWeight  = 40_000
+	liveWeight = 4
 )
 
 // Errors that an operator can act on.
@@ -180,14 +183,14 @@ func isCalendar(name string) bool {
 // read parses all files into c. It fails only when ctx ends.
 func (f *folder) read(ctx context.Context, c *calendar, w window) error {
 	var total int64
-	events := 0
+	weight := 0
 	for i, file := range f.files {
 		name := file.name
-		if total >= maxTotalBytes || events >= maxEvents {
+		if total >= maxTotalBytes || weight >= maxWeight {
 			f.fail(name, fmt.Errorf("this and %d more: too much to read", len(f.files)-i-1))
 			return nil
 		}
-		d, size, err := f.parse(ctx, file, w, maxEvents-events)
+		d, size, err := f.parse(ctx, file, w, maxWeight-weight)
 		total += size
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -196,7 +199,7 @@ func (f *folder) read(ctx context.Context, c *calendar, w window) error {
 			f.fail(name, err)
 			continue
 		}
-		events += len(d.events)
+		weight += d.weight
 		switch {
 		case d.problem != nil && len(d.events) == 0:
 			f.fail(name, fmt.Errorf("%w; no usable event", d.problem))
@@ -218,7 +221,7 @@ func (f *folder) read(ctx context.Context, c *calendar, w window) error {
 // costs a guest more than the memory does.
 const smallFile = 256 << 10
 
-func (f *folder) parse(ctx context.Context, listed source, w window, maxEvents int) (d *document, size int64, err error) {
+func (f *folder) parse(ctx context.Context, listed source, w window, maxWeight int) (d *document, size int64, err error) {
 	if listed.size > maxFileBytes {
 		return nil, 0, errTooLarge
 	}
@@ -227,7 +230,7 @@ func (f *folder) parse(ctx context.Context, listed source, w window, maxEvents i
 		if err != nil {
 			return nil, 0, err
 		}
-		d, err = parse(ctx, bytes.NewReader(data), w, maxEvents)
+		d, err = parse(ctx, bytes.NewReader(data), w, maxWeight)
 		return d, int64(len(data)), err
 	}
 	file, err := f.fsys.Open(listed.name)
@@ -237,6 +240,6 @@ func (f *folder) parse(ctx context.Context, listed source, w window, maxEvents i
 	defer file.Close()
 	// The file may grow while it is read.
 	limited := &limitedReader{r: file, left: maxFileBytes}
-	d, err = parse(ctx, limited, w, maxEvents)
+	d, err = parse(ctx, limited, w, maxWeight)
 	return d, maxFileBytes - limited.left, err
 }

@@ -30,8 +30,8 @@ func (b *budget) spend(n int) bool {
 const (
 	// stepsPerSeries is what one series may cost, stepsPerQuery all together.
 	// A daily series with COUNT that began 50 years ago takes 37,000.
-	stepsPerSeries = 250_000
-	stepsPerQuery  = 6_000_000
+	stepsPerSeries = 150_000
+	stepsPerQuery  = 3_000_000
 	// sureSteps is what a series gets after others used up all but the reserve.
 	// Ordinary rules take less.
 	sureSteps    = 1_500
@@ -221,7 +221,7 @@ type walk struct {
 	// offsets are the instances within a day, hour, minute or second, in
 	// seconds from its begin.
 	offsets []int64
-	matched []int64 // days of the period at hand
+	matched []int64 // days of the period at hand, or the hour, minute or second
 	month   month   // the month looked at last
 }
 
@@ -417,7 +417,8 @@ func (w *walk) clock() {
 		case unit == 1 && w.seconds != 0 && w.seconds>>(inDay%secondsPerMinute)&1 == 0:
 			t += step
 		default:
-			if !w.period([]int64{t}) {
+			w.matched = append(w.matched[:0], t)
+			if !w.period(w.matched) {
 				return
 			}
 			t += step

@@ -136,8 +136,8 @@ func markConflicts(entries []*entry) {
 // before days, then what asks for somebody's presence.
 func importance(e *entry, upcoming bool) int {
 	score := 0
-	add := func(points int, if_ bool) {
-		if if_ {
+	add := func(points int, applies bool) {
+		if applies {
 			score += points
 		}
 	}
@@ -242,8 +242,8 @@ func (d *digest) moment(t time.Time) string {
 	return d.date(t) + t.Format(" 15:04")
 }
 
-// title of the reply: the zone, and the year that the dates leave out.
-func (d *digest) title() string {
+// header is the first line: the zone, and the year that the dates leave out.
+func (d *digest) header() string {
 	names := []string{}
 	for _, t := range []time.Time{d.from, d.to, d.next, d.end()} {
 		if name := t.In(d.location).Format("MST"); !slices.Contains(names, name) && !t.IsZero() {
@@ -326,7 +326,7 @@ func cost(line string) int { return tokens.Estimate(line) + 1 }
 func (d *digest) write(short bool) string {
 	var b strings.Builder
 	if !short {
-		b.WriteString(d.title() + "\n")
+		b.WriteString(d.header() + "\n")
 	}
 	for i, s := range d.sections {
 		if len(s.entries) == 0 && s.heading == "Cancelled:" {
