@@ -308,17 +308,16 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 		report.Sweep, report.Took = s.report, time.Since(began)
 		return e.finish(ctx, t, report, s.err)
 	case <-waiting.Done():
-		report.Pending, report.Took = true, time.Since(began)
+		report.Pending, report.Outcome, report.Took = true, memory.OutcomeDone, time.Since(began)
+		late := report
 		e.running.Go(func() {
 			s := <-sweep
 			unlock()
-			late := report
 			late.Sweep, late.Took = s.report, time.Since(began)
 			if _, err := e.finish(context.WithoutCancel(ctx), t, late, s.err); err != nil {
 				e.log.Warn("gap compaction in the background", "session", t.Session, "error", err)
 			}
 		})
-		report.Outcome = memory.OutcomeDone
 		return report, nil
 	}
 }
