@@ -122,5 +122,5 @@ func (a *app) printAnswer(answer host.Answer) {
 	if answer.Gap.Reason != compaction.ReasonNotDue && len(answer.Gap.Refresh.Blocks) > 0 {
 		fmt.Fprintf(a.stderr, "(brought up to date by %d hands, %d tokens)\n", len(answer.Gap.Refresh.Blocks), answer.Gap.Refresh.Tokens())
 	}
-	a.printf("%s\n", text)
+	a.printf("%s\n", printable(text))
 }

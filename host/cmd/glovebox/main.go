@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -192,7 +193,18 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
+// printable leaves out what would steer a terminal: a model's words and an
+// imported transcript's are not ours.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
 // indented sets text off as a quotation.
 func indented(text string) string {
-	return "    " + strings.ReplaceAll(text, "\n", "\n    ")
+	return "    " + strings.ReplaceAll(printable(text), "\n", "\n    ")
 }
