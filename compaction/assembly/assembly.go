@@ -40,8 +40,8 @@ type Live struct {
 // Message is one message of a prompt. Neighbours have different roles; the
 // first is the user's.
 type Message struct {
-	Role memory.Role
-	Text string
+	Role memory.Role `json:"role"`
+	Text string      `json:"text"`
 }
 
 // Prompt is what the model is sent.

@@ -79,31 +79,49 @@ func find(c *cobra.Command, store memory.Store, user memory.UserID, id string) (
 	return session, err
 }
 
+// withUser opens the database for reading and finds the user.
+func (a *app) withUser(c *cobra.Command, name string, run func(memory.Store, memory.User) error) error {
+	store, err := a.reader(c)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	user, err := userNamed(c, store, name)
+	if err != nil {
+		return err
+	}
+	return run(store, user)
+}
+
+// withSession finds the user's session too.
+func (a *app) withSession(c *cobra.Command, name, id string, run func(memory.Store, memory.User, memory.Session) error) error {
+	return a.withUser(c, name, func(store memory.Store, user memory.User) error {
+		session, err := find(c, store, user.ID, id)
+		if err != nil {
+			return err
+		}
+		return run(store, user, session)
+	})
+}
+
 func (a *app) sessionList() *cobra.Command {
 	var user string
 	c := &cobra.Command{
 		Use: "list", Short: "List conversations, the last active first", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			store, err := a.reader(c)
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			u, err := userNamed(c, store, user)
-			if err != nil {
-				return err
-			}
-			sessions, err := store.Sessions(c.Context(), u.ID, memory.SessionQuery{})
-			if err != nil {
-				return err
-			}
-			if a.asJSON {
-				return a.printJSON(append([]memory.Session{}, sessions...))
-			}
-			for _, s := range sessions {
-				a.printf("%s  %s  %4d messages  %3d exchanges  %s\n", s.ID, s.LastActive.Local().Format("2006-01-02 15:04"), s.Messages, s.Exchanges, oneLine(s.Title))
-			}
-			return nil
+			return a.withUser(c, user, func(store memory.Store, u memory.User) error {
+				sessions, err := store.Sessions(c.Context(), u.ID, memory.SessionQuery{})
+				if err != nil {
+					return err
+				}
+				if a.asJSON {
+					return a.printJSON(append([]memory.Session{}, sessions...))
+				}
+				for _, s := range sessions {
+					a.printf("%s  %s  %4d messages  %3d exchanges  %s\n", s.ID, s.LastActive.Local().Format("2006-01-02 15:04"), s.Messages, s.Exchanges, oneLine(s.Title))
+				}
+				return nil
+			})
 		},
 	}
 	userFlag(c, &user)
@@ -154,60 +172,54 @@ func (a *app) sessionShow() *cobra.Command {
 	c := &cobra.Command{
 		Use: "show SESSION|last", Short: "Show a conversation, its summaries and compactions", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			store, err := a.reader(c)
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			u, err := userNamed(c, store, user)
-			if err != nil {
-				return err
-			}
-			session, err := find(c, store, u.ID, args[0])
-			if err != nil {
-				return err
-			}
-			summaries, err := store.Summaries(c.Context(), u.ID, session.ID)
-			if err != nil {
-				return err
-			}
-			runs, err := store.Compactions(c.Context(), u.ID, session.ID)
-			if err != nil {
-				return err
-			}
-			if a.asJSON {
-				messages := []shownMessage{}
+			return a.withSession(c, user, args[0], func(store memory.Store, u memory.User, session memory.Session) error {
+				summaries, err := store.Summaries(c.Context(), u.ID, session.ID)
+				if err != nil {
+					return err
+				}
+				runs, err := store.Compactions(c.Context(), u.ID, session.ID)
+				if err != nil {
+					return err
+				}
+				if a.asJSON {
+					return a.printWhole(c, store, u.ID, session, summaries, runs)
+				}
 				if err := eachMessage(c, store, u.ID, session.ID, func(m memory.Message) error {
-					messages = append(messages, shown(m))
+					a.printf("#%d %s %s (%d tokens)\n%s\n\n", m.Seq, m.At.Local().Format("2006-01-02 15:04"), speaker(m), m.Tokens, indented(memory.Shown(m.Blocks)))
 					return nil
 				}); err != nil {
 					return err
 				}
-				return a.printJSON(struct {
-					Session     memory.Session         `json:"session"`
-					Messages    []shownMessage         `json:"messages"`
-					Summaries   []memory.Summary       `json:"summaries"`
-					Compactions []memory.CompactionRun `json:"compactions"`
-				}{session, messages, append([]memory.Summary{}, summaries...), append([]memory.CompactionRun{}, runs...)})
-			}
-			if err := eachMessage(c, store, u.ID, session.ID, func(m memory.Message) error {
-				a.printf("#%d %s %s (%d tokens)\n%s\n\n", m.Seq, m.At.Local().Format("2006-01-02 15:04"), speaker(m), m.Tokens, indented(memory.Shown(m.Blocks)))
+				for _, s := range summaries {
+					a.printf("summary %s (%s, %s, %d tokens)\n%s\n\n", s.ID, s.Level, s.Model, s.Tokens, indented(s.Shown()))
+				}
+				for _, r := range runs {
+					a.printf("%s %s %s: %d → %d items, %d → %d tokens, %d refresh blocks %s\n", r.StartedAt.Local().Format("2006-01-02 15:04"),
+						r.Trigger, r.Outcome, r.ItemsBefore, r.ItemsAfter, r.TokensBefore, r.TokensAfter, r.RefreshBlocks, printable(r.Reason))
+				}
 				return nil
-			}); err != nil {
-				return err
-			}
-			for _, s := range summaries {
-				a.printf("summary %s (%s, %s, %d tokens)\n%s\n\n", s.ID, s.Level, s.Model, s.Tokens, indented(s.Shown()))
-			}
-			for _, r := range runs {
-				a.printf("%s %s %s: %d → %d items, %d → %d tokens, %d refresh blocks %s\n", r.StartedAt.Local().Format("2006-01-02 15:04"),
-					r.Trigger, r.Outcome, r.ItemsBefore, r.ItemsAfter, r.TokensBefore, r.TokensAfter, r.RefreshBlocks, r.Reason)
-			}
-			return nil
+			})
 		},
 	}
 	userFlag(c, &user)
 	return c
+}
+
+// printWhole prints a conversation with everything made from it as JSON.
+func (a *app) printWhole(c *cobra.Command, store memory.Store, user memory.UserID, session memory.Session, summaries []memory.Summary, runs []memory.CompactionRun) error {
+	messages := []shownMessage{}
+	if err := eachMessage(c, store, user, session.ID, func(m memory.Message) error {
+		messages = append(messages, shown(m))
+		return nil
+	}); err != nil {
+		return err
+	}
+	return a.printJSON(struct {
+		Session     memory.Session         `json:"session"`
+		Messages    []shownMessage         `json:"messages"`
+		Summaries   []memory.Summary       `json:"summaries"`
+		Compactions []memory.CompactionRun `json:"compactions"`
+	}{session, messages, append([]memory.Summary{}, summaries...), append([]memory.CompactionRun{}, runs...)})
 }
 
 func speaker(m memory.Message) string {
@@ -232,37 +244,26 @@ func (a *app) sessionContext() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			store, err := a.reader(c)
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			u, err := userNamed(c, store, user)
-			if err != nil {
-				return err
-			}
-			session, err := find(c, store, u.ID, args[0])
-			if err != nil {
-				return err
-			}
-			prompt, report, err := host.ContextOf(c.Context(), config, store, u.ID, session.ID, budget)
-			if err != nil {
-				return err
-			}
-			if a.asJSON {
-				return a.printJSON(struct {
-					Session  memory.SessionID   `json:"session"`
-					Report   assembly.Report    `json:"report"`
-					System   string             `json:"system"`
-					Messages []assembly.Message `json:"messages"`
-				}{session.ID, report, prompt.System, prompt.Messages})
-			}
-			a.printf("system\n%s\n\n", indented(prompt.System))
-			for _, m := range prompt.Messages {
-				a.printf("%s\n%s\n\n", m.Role, indented(m.Text))
-			}
-			a.printContents(report)
-			return nil
+			return a.withSession(c, user, args[0], func(store memory.Store, u memory.User, session memory.Session) error {
+				prompt, report, err := host.ContextOf(c.Context(), config, store, u.ID, session.ID, budget)
+				if err != nil {
+					return err
+				}
+				if a.asJSON {
+					return a.printJSON(struct {
+						Session  memory.SessionID   `json:"session"`
+						Report   assembly.Report    `json:"report"`
+						System   string             `json:"system"`
+						Messages []assembly.Message `json:"messages"`
+					}{session.ID, report, prompt.System, prompt.Messages})
+				}
+				a.printf("system\n%s\n\n", indented(prompt.System))
+				for _, m := range prompt.Messages {
+					a.printf("%s\n%s\n\n", m.Role, indented(m.Text))
+				}
+				a.printContents(report)
+				return nil
+			})
 		},
 	}
 	userFlag(c, &user)
@@ -305,22 +306,11 @@ func (a *app) sessionExport() *cobra.Command {
 		Long: "Write every message of a conversation as JSON lines, with its blocks as they are stored: external text is\n" +
 			"neutralised and keeps its source.",
 		RunE: func(c *cobra.Command, args []string) error {
-			store, err := a.reader(c)
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			u, err := userNamed(c, store, user)
-			if err != nil {
-				return err
-			}
-			session, err := find(c, store, u.ID, args[0])
-			if err != nil {
-				return err
-			}
-			encoder := json.NewEncoder(a.stdout)
-			encoder.SetEscapeHTML(false)
-			return eachMessage(c, store, u.ID, session.ID, func(m memory.Message) error { return encoder.Encode(m) })
+			return a.withSession(c, user, args[0], func(store memory.Store, u memory.User, session memory.Session) error {
+				encoder := json.NewEncoder(a.stdout)
+				encoder.SetEscapeHTML(false)
+				return eachMessage(c, store, u.ID, session.ID, func(m memory.Message) error { return encoder.Encode(m) })
+			})
 		},
 	}
 	userFlag(c, &user)
