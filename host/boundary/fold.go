@@ -2,195 +2,340 @@ package boundary
 
 import (
 	"html"
-	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
 
-// folded is one letter of the folded view, with the bytes of the text that it
-// stands for.
-type folded struct {
+// The folded view is what a careless reader sees: letters whatever their case,
+// script, width or accent, brackets whatever their shape, escapes decoded,
+// separators gone. Markers are looked for there and nowhere else. The text is
+// never rewritten to its view: each cell knows the bytes it stands for.
+
+// cell is one character of the folded view.
+type cell struct {
+	// text[start:end] is what the cell stands for. A code point that folds to
+	// several characters has several cells with the same bytes.
+	start, end int
+	// char is a lower-case ASCII letter, a digit, one of <>[]|/:#*, or one of
+	// the constants below.
+	char byte
+	gap  gap
+	// plain is set if the text itself has this ASCII character, in either
+	// case, not something that folds to it.
+	plain bool
+}
+
+const (
+	// opaque stands for a run of characters that occur in no marker.
+	opaque byte = iota
+	// Angle brackets that languages also quote with.
+	quoteOpen
+	quoteClose
+)
+
+// gap is the set of separators between a cell and the one before it.
+type gap byte
+
+const (
+	gapSpace gap = 1 << iota
+	gapLine      // also set before the first cell
+	gapUnderscore
+	gapDash // and dots
+)
+
+// fold returns the folded view of text, in time and space linear in len(text).
+func fold(text string) []cell {
+	f := folder{cells: make([]cell, 0, len(text)), pending: gapLine}
+	if !strings.ContainsAny(text, `&\`) {
+		for i, r := range text {
+			f.add(glyph{r: r, start: i, end: i + utf8.RuneLen(r)})
+		}
+		return f.cells
+	}
+	for _, g := range decode(text) {
+		f.add(g)
+	}
+	return f.cells
+}
+
+type folder struct {
+	cells   []cell
+	pending gap
+}
+
+func (f *folder) add(g glyph) {
+	if g.r < utf8.RuneSelf {
+		f.addASCII(byte(g.r), g, g.end-g.start == 1)
+		return
+	}
+	if isUnseen(g.r) {
+		return
+	}
+	if folded, ok := lookalikes[g.r]; ok {
+		f.addAll(folded, g)
+		return
+	}
+	switch {
+	case 0x3400 <= g.r && g.r <= 0x9FFF, 0xAC00 <= g.r && g.r <= 0xD7A3:
+		// Ideographs and Hangul syllables have no part in any marker.
+		f.addOpaque(g)
+	default:
+		f.addOther(g)
+	}
+}
+
+// addOther adds a code point by its compatibility decomposition without its
+// combining marks.
+func (f *folder) addOther(g glyph) {
+	var buf [utf8.UTFMax]byte
+	encoded := buf[:utf8.EncodeRune(buf[:], g.r)]
+	if d := norm.NFKD.Properties(encoded).Decomposition(); d != nil {
+		encoded = d
+	}
+	for len(encoded) > 0 {
+		r, size := utf8.DecodeRune(encoded)
+		encoded = encoded[size:]
+		folded, known := lookalikes[r]
+		switch {
+		case r < utf8.RuneSelf:
+			f.addASCII(byte(r), g, false)
+		case known:
+			f.addAll(folded, g)
+		case r == utf8.RuneError || unicode.In(r, unicode.Mn, unicode.Me) || isUnseen(r):
+		case unicode.In(r, unicode.Zl, unicode.Zp):
+			f.pending |= gapLine
+		case unicode.IsSpace(r):
+			f.pending |= gapSpace
+		case unicode.Is(unicode.Pd, r):
+			f.pending |= gapDash
+		case unicode.Is(unicode.Pc, r):
+			f.pending |= gapUnderscore
+		default:
+			f.addOpaque(g)
+		}
+	}
+}
+
+func (f *folder) addAll(folded string, g glyph) {
+	for i := range len(folded) {
+		f.addASCII(folded[i], g, false)
+	}
+}
+
+func (f *folder) addASCII(c byte, g glyph, plain bool) {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		f.addCell(c+('a'-'A'), g, plain)
+	case isLowerDigit(c), strings.IndexByte("<>[]|/:#*", c) >= 0:
+		f.addCell(c, g, plain)
+	case c == quoteOpen && !plain, c == quoteClose && !plain:
+		f.addCell(c, g, false)
+	case c == '\n':
+		f.pending |= gapLine
+	case c == ' ', c == '\t':
+		f.pending |= gapSpace
+	case c == '_':
+		f.pending |= gapUnderscore
+	case c == '-', c == '.':
+		f.pending |= gapDash
+	case c < ' ', c == 0x7F:
+		// Only an escape can still spell a control.
+	default:
+		f.addOpaque(g)
+	}
+}
+
+func (f *folder) addCell(c byte, g glyph, plain bool) {
+	f.cells = append(f.cells, cell{start: g.start, end: g.end, char: c, gap: f.pending, plain: plain})
+	f.pending = 0
+}
+
+func (f *folder) addOpaque(g glyph) {
+	if n := len(f.cells); n > 0 && f.cells[n-1].char == opaque {
+		f.cells[n-1].end = g.end
+		f.pending = 0
+		return
+	}
+	f.addCell(opaque, g, false)
+}
+
+// glyph is one code point of a text, or of what an escape in it stands for.
+type glyph struct {
 	r          rune
 	start, end int
-	// opens says that only white space and quotation marks precede it on its
-	// line.
-	opens bool
-	// apart says that separators stood between it and the one before.
-	apart bool
 }
 
-// fold gives the view of text in which markers are looked for: look-alikes are
-// one letter, case is gone, entities and escapes are decoded once, separators
-// and what nobody sees are left out. Each letter leads back to the text.
-func fold(text string) []folded {
-	view := make([]folded, 0, len(text))
-	opens, apart := true, true
-	add := func(r rune, start, end int) {
-		switch {
-		case r == '\n':
-			opens, apart = true, true
-		case isSeparator(r):
-			apart = true
-		default:
-			view = append(view, folded{r, start, end, opens, apart})
-			apart = false
-			if !strings.ContainsRune("><#*`\"'[(", r) {
-				opens = false
-			}
+// decodeDepth is how many layers of escaping the view sees through. One is
+// what a reader may undo; the others are there so that a text which somebody
+// unescapes on its way here or from here cannot turn into a marker by it.
+const decodeDepth = 3
+
+// decode returns the code points of text with HTML character references and
+// the backslash escapes of JSON, JavaScript and Markdown decoded.
+func decode(text string) []glyph {
+	glyphs := make([]glyph, 0, len(text))
+	for i, r := range text {
+		glyphs = append(glyphs, glyph{r, i, i + utf8.RuneLen(r)})
+	}
+	for range decodeDepth {
+		n := len(glyphs)
+		if glyphs = decodeLayer(glyphs); len(glyphs) == n {
+			break
 		}
 	}
-	for i := 0; i < len(text); {
-		r, size := utf8.DecodeRuneInString(text[i:])
-		end := i + size
-		switch r {
+	return glyphs
+}
+
+// decodeLayer decodes each escape once, in place: an escape is longer than
+// what it stands for.
+func decodeLayer(in []glyph) []glyph {
+	out := in[:0]
+	for i := 0; i < len(in); {
+		var (
+			decoded []rune
+			n       int
+			buf     [1]rune
+		)
+		switch in[i].r {
 		case '&':
-			if decoded, n := entity(text[i:]); n > 0 {
-				for _, d := range decoded {
-					foldRune(d, func(f rune) { add(f, i, i+n) })
-				}
-				i += n
-				continue
-			}
+			decoded, n = reference(in[i:], buf[:0])
 		case '\\':
-			if decoded, n := escape(text[i:]); n > 0 {
-				foldRune(decoded, func(f rune) { add(f, i, i+n) })
-				i += n
-				continue
-			}
+			decoded, n = escape(in[i:], buf[:0])
 		}
-		foldRune(r, func(f rune) { add(f, i, end) })
-		i = end
-	}
-	return view
-}
-
-// foldRune emits what r looks like: nothing, one letter or several.
-func foldRune(r rune, emit func(rune)) {
-	if r < utf8.RuneSelf {
-		if r == '0' {
-			r = 'o'
-		}
-		if r >= 'A' && r <= 'Z' {
-			r += 'a' - 'A'
-		}
-		emit(r)
-		return
-	}
-	if look, ok := lookAlikes[r]; ok {
-		emit(look)
-		return
-	}
-	if isBidiControl(r) || isInvisible(r) || r >= 0xE0000 && r <= 0xE007F {
-		return
-	}
-	decomposed := norm.NFKD.PropertiesString(string(r)).Decomposition()
-	if decomposed == nil {
-		if !unicode.Is(unicode.Mn, r) {
-			emit(unicode.ToLower(r))
-		}
-		return
-	}
-	for _, d := range string(decomposed) {
-		if unicode.Is(unicode.Mn, d) {
+		if n == 0 {
+			out = append(out, in[i])
+			i++
 			continue
 		}
-		if look, ok := lookAlikes[d]; ok {
-			d = look
+		start, end := in[i].start, in[i+n-1].end
+		for _, r := range decoded {
+			out = append(out, glyph{r, start, end})
 		}
-		if d == '0' {
-			d = 'o'
-		}
-		emit(unicode.ToLower(d))
+		i += n
 	}
+	return out
 }
 
-func isSeparator(r rune) bool {
-	return r == '_' || r == '.' || r == '-' || unicode.IsSpace(r)
+// reference decodes the HTML character reference at the start of in, with or
+// without its semicolon, appending to dst; n is its length, 0 if there is none.
+func reference(in []glyph, dst []rune) (decoded []rune, n int) {
+	if len(in) > 1 && in[1].r == '#' {
+		base, i := 10, 2
+		if i < len(in) && in[i].r|0x20 == 'x' {
+			base, i = 16, 3
+		}
+		value, digits := number(in[i:], base, len(in))
+		if digits == 0 {
+			return nil, 0
+		}
+		if i += digits; i < len(in) && in[i].r == ';' {
+			i++
+		}
+		return append(dst, value), i
+	}
+	// The longest name in the HTML standard has 31 letters.
+	var name [34]byte
+	name[0], n = '&', 1
+	for n < len(in) && n < len(name)-1 && in[n].r < utf8.RuneSelf && isLetterDigit(byte(in[n].r)) {
+		name[n] = byte(in[n].r)
+		n++
+	}
+	if n < len(in) && in[n].r == ';' {
+		name[n] = ';'
+		n++
+	}
+	written := string(name[:n])
+	unescaped := html.UnescapeString(written)
+	if unescaped == written {
+		return nil, 0
+	}
+	for _, r := range unescaped {
+		dst = append(dst, r)
+	}
+	return dst, n
 }
 
-// maxEntityBytes is more than the longest name of an HTML entity.
-const maxEntityBytes = 34
-
-// entity decodes the HTML entity at the beginning of text; n is 0 if there is
-// none.
-func entity(text string) (decoded string, n int) {
-	for n = 1; n < len(text) && n < maxEntityBytes; n++ {
-		c := text[n]
-		if c == ';' {
-			n++
-			break
-		}
-		if c != '#' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
-			break
-		}
+// escape decodes the backslash escape at the start of in, appending to dst; n
+// is its length, 0 if there is none.
+func escape(in []glyph, dst []rune) (decoded []rune, n int) {
+	if len(in) < 2 {
+		return nil, 0
 	}
-	if n == 1 {
-		return "", 0
-	}
-	decoded = html.UnescapeString(text[:n])
-	if decoded == text[:n] {
-		return "", 0
-	}
-	return decoded, n
-}
-
-// escape decodes the JSON or C escape at the beginning of text; n is 0 if
-// there is none.
-func escape(text string) (decoded rune, n int) {
-	if len(text) < 2 {
-		return 0, 0
-	}
-	switch c := text[1]; c {
+	width := 0
+	switch r := in[1].r; r {
 	case 'n', 'r':
-		return '\n', 2
-	case 't':
-		return '\t', 2
-	case '/', '"', '\'', '<', '>', '[', ']', '|', '_':
-		return rune(c), 2
+		return append(dst, '\n'), 2
+	case 't', 'b', 'f':
+		return append(dst, '\t'), 2
 	case 'x':
-		return hexEscape(text, 4)
+		width = 2
 	case 'u':
-		first, n := hexEscape(text, 6)
-		if first >= 0xD800 && first < 0xDC00 && n > 0 && strings.HasPrefix(text[n:], `\u`) {
-			if second, m := hexEscape(text[n:], 6); second >= 0xDC00 && second < 0xE000 && m > 0 {
-				return (first-0xD800)<<10 + (second - 0xDC00) + 0x10000, n + m
+		if len(in) > 2 && in[2].r == '{' {
+			value, digits := number(in[3:], 16, len(in))
+			if end := 3 + digits; digits > 0 && end < len(in) && in[end].r == '}' {
+				return append(dst, value), end + 1
+			}
+			return nil, 0
+		}
+		width = 4
+	case 'U':
+		width = 8
+	default:
+		if r < utf8.RuneSelf && unicode.In(r, unicode.P, unicode.S) {
+			return append(dst, r), 2
+		}
+		return nil, 0
+	}
+	value, digits := number(in[2:], 16, width)
+	if digits < width {
+		return nil, 0
+	}
+	n = 2 + width
+	if utf16.IsSurrogate(value) && n+6 <= len(in) && in[n].r == '\\' && in[n+1].r == 'u' {
+		if low, digits := number(in[n+2:], 16, 4); digits == 4 {
+			if r := utf16.DecodeRune(value, low); r != utf8.RuneError {
+				return append(dst, r), n + 6
 			}
 		}
-		return first, n
 	}
-	return 0, 0
+	return append(dst, value), n
 }
 
-func hexEscape(text string, n int) (rune, int) {
-	if len(text) < n {
-		return 0, 0
-	}
-	v, err := strconv.ParseUint(text[2:n], 16, 32)
-	if err != nil {
-		return 0, 0
-	}
-	return rune(v), n
-}
-
-// lookAlikes maps letters and signs to the ASCII ones that they can be taken
-// for (after the confusables of Unicode Technical Standard #39, as far as they
-// matter for the markers). What NFKD already unifies is not in it.
-var lookAlikes = func() map[rune]rune {
-	m := map[rune]rune{}
-	for to, from := range map[rune]string{
-		'a': "аАΑαɑᴀꭺᎪ", 'b': "ВвЬьΒβʙᏴᛒ", 'c': "сСϲϹᴄⲤⲥᏟꮯ", 'd': "ԁᴅᎠꭰ", 'e': "еЕΕεєЄɛᴇ℮Ꭼꭼⲉ", 'f': "ϝғƒꜰꞘ", 'g': "ɡԌԍɢᏀ",
-		'h': "һҺНнΗʜᎻⲎ", 'i': "іІΙιıɪӀᎥⲓ", 'j': "јЈʝᴊᎫ", 'k': "кКΚκᴋᏦⲔ", 'l': "ӏʟⅼᏞƖ", 'm': "мМΜᴍᎷⲘ", 'n': "пΝηոɴⲚ",
-		'o': "оОΟοσᴏօՕⲞⲟ〇", 'p': "рРΡρᴘᏢⲢ", 'q': "ԛԚ", 'r': "гʀᴦᎡꭱ", 's': "ѕЅꜱՏᏚ", 't': "тТΤτᴛᎢꭲⲦ", 'u': "υսᴜՍ", 'v': "νѵᴠᏙѴ",
-		'w': "ωѡԝᴡᎳ", 'x': "хХΧχ×Ⲭⲭᚷⅹ", 'y': "уУΥγʏүҮᎩⲨ", 'z': "ΖᴢᏃ",
-		'<': "‹«〈⟨《˂ᐸ❮❰≺⪡≪⧼", '>': "›»〉⟩》˃ᐳ❯❱≻⪢≫⧽", '|': "¦│∣ǀ⏐┃❘", '/': "⁄∕⧸╱", ':': "꞉∶ː։׃",
-		'[': "【〔⟦❲", ']': "】〕⟧❳", '_': "▁‿⁀⎯", '-': "‐‑‒–—―−⁃➖", '.': "․·・。",
-	} {
-		for _, r := range from {
-			m[r] = to
+// number reads up to most digits. A value that is no code point is U+FFFD.
+func number(in []glyph, base, most int) (value rune, digits int) {
+	for digits < len(in) && digits < most {
+		d := digitOf(in[digits].r)
+		if d >= base {
+			break
 		}
+		if value <= unicode.MaxRune {
+			value = value*rune(base) + rune(d)
+		}
+		digits++
 	}
-	return m
-}()
+	if value > unicode.MaxRune {
+		value = utf8.RuneError
+	}
+	return value, digits
+}
+
+// digitOf returns the value of a hexadecimal digit, 16 for anything else.
+func digitOf(r rune) int {
+	switch {
+	case '0' <= r && r <= '9':
+		return int(r - '0')
+	case 'a' <= r && r <= 'f':
+		return int(r-'a') + 10
+	case 'A' <= r && r <= 'F':
+		return int(r-'A') + 10
+	}
+	return 16
+}
+
+func isLowerDigit(b byte) bool  { return 'a' <= b && b <= 'z' || '0' <= b && b <= '9' }
+func isLetterDigit(b byte) bool { return isLowerDigit(b) || 'A' <= b && b <= 'Z' }
+func isLowerHex(b byte) bool    { return 'a' <= b && b <= 'f' || '0' <= b && b <= '9' }

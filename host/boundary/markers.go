@@ -1,163 +1,326 @@
 package boundary
 
-import "slices"
-
-// span is a half-open range of bytes.
+// span is text[start:end].
 type span struct{ start, end int }
 
-// family is the word that all markers of external content share.
-const family = "extcontent"
+// The families whose markers are found by their name alone, with or without
+// brackets: the frame's own, and that of hosts whose transcripts are imported.
+const (
+	frameName = "extcontent"
+	hostBegin = "beginopenclawinternalcontext"
+	hostEnd   = "endopenclawinternalcontext"
+)
 
-// phrases structure prompts of this program and of those whose transcripts it
-// imports. They are written as fold shows them, without separators.
-var phrases = []string{
-	"[contextrefresh", "[anearliercontextrefresh", "[externalcontentfrom", "[theconversationbeganearlier",
-	"beginopenclawinternalcontext", "endopenclawinternalcontext", "[intersessionmessage]", "[internaltaskcompletionevent]",
-	"[retryafterthepreviousmodelattempt",
-	"[inst]", "[/inst]", "<<sys>>", "<</sys>>", "<startofturn>", "<endofturn>", "<bos>", "<eos>",
-}
-
-// tight are tokens so short that only their exact form counts: with white
-// space inside they are arithmetic.
-var tight = []string{"<s>", "</s>"}
-
-// roles open a turn when they begin a line. "User:" and "Tool:" are left out:
-// ordinary mail is full of them, and no chat format in use reads them so.
-var roles = []string{"system:", "assistant:", "human:"}
-
-// byFirst finds the patterns that can begin with a letter.
-var byFirst = func() map[rune][]string {
-	m := map[rune][]string{}
-	for _, p := range slices.Concat(phrases, tight) {
-		m[rune(p[0])] = append(m[rune(p[0])], p)
+// Names in the folded view, that is in lower case and without separators.
+var (
+	// angled stand in < and >. Those of one letter are real: they begin and end
+	// a text in the Llama and Mistral vocabularies. The <s> of a struck-out
+	// word in an HTML mail goes with them; a hand that reads HTML is to say
+	// what it read as text.
+	angled = []string{
+		"s", "/s", "startofturn", "endofturn", "bos", "eos", "think", "/think",
+		"toolcall", "/toolcall", "toolresponse", "/toolresponse",
 	}
-	return m
-}()
+	// doubled stand in << and >>.
+	doubled = []string{"sys", "/sys"}
+	// squared stand in [ and ].
+	squared = []string{
+		"inst", "/inst", "systemprompt", "/systemprompt", "availabletools", "/availabletools",
+		"toolcalls", "/toolcalls", "toolresults", "/toolresults",
+		"internaltaskcompletionevent", "intersessionmessage",
+		"retryafterthepreviousmodelattemptfailedortimedout",
+	}
+	// squaredStarts stand after a [ and before words that vary.
+	squaredStarts = []string{
+		"contextrefresh", "externalcontentfrom", "anearliercontextrefresh", "theconversationbegan",
+	}
+	// piped begin what stands in <| and |>. Any single word does, but these are
+	// known with spaces around them too, where another could be two operators
+	// of a functional language.
+	piped = []string{
+		"im", "system", "user", "assistant", "human", "tool", "start", "end", "begin", "eot", "eom", "eos", "bos",
+		"/im", "/system", "/user", "/assistant", "fim", "python", "message", "channel", "return", "call", "constrain", "header",
+	}
+	// roles stand at the start of a line and before a colon. They are the ones
+	// that models were trained to continue from and that mails seldom begin a
+	// line with; "User:", "Tool:" and "Developer:" are ordinary there.
+	roles = []string{"system", "assistant", "human"}
+)
 
-// findMarkers returns what has to be replaced, in order and without overlaps.
-func findMarkers(text string) []span {
-	view := fold(text)
-	var spans []span
-	for i := range view {
-		from, to, ok := markerAt(view, i)
-		if !ok {
+const (
+	// maxPiped bounds the letters between <| and |>.
+	maxPiped = 64
+	// An id of the frame is 32 digits; half of one is still no word.
+	idDigits = 16
+	// The least hexadecimal digits that are an id and not the start of a word.
+	uuidDigits = 8
+)
+
+// findMarkers returns the markers in a folded view, in order and, but for
+// spans of one shared code point, apart. It takes time linear in len(cells):
+// every rule looks at a bounded number of cells, or at cells that no rule of
+// its kind looks at again.
+func findMarkers(cells []cell) []span {
+	v := view{cells: cells}
+	var found []span
+	for i := 0; i < len(cells); {
+		start, end := v.markerAt(i)
+		if end == 0 {
+			i++
 			continue
 		}
-		s := span{view[from].start, view[to-1].end}
-		if n := len(spans); n > 0 && s.start <= spans[n-1].end {
-			spans[n-1].start = min(spans[n-1].start, s.start)
-			spans[n-1].end = max(spans[n-1].end, s.end)
-			continue
-		}
-		spans = append(spans, s)
+		found = append(found, span{cells[start].start, cells[end-1].end})
+		v.done, i = end, end
 	}
-	return spans
+	return found
 }
 
-// markerAt looks for a marker whose word begins at i.
-func markerAt(view []folded, i int) (from, to int, ok bool) {
-	if end, ok := familyAt(view, i); ok {
-		return wholeMarker(view, i, end)
+// view is a folded view that is being read. Its methods take and return
+// indexes of cells; an end of 0 means that there is no match.
+type view struct {
+	cells []cell
+	// Cells before done are part of markers already found.
+	done int
+}
+
+// char returns the character at i, opaque beyond the end.
+func (v *view) char(i int) byte {
+	if i < len(v.cells) {
+		return v.cells[i].char
 	}
-	if view[i].opens {
-		for _, role := range roles {
-			if hasPrefix(view[i:], role) {
-				return i, i + len(role), true
+	return opaque
+}
+
+// gapBefore returns the gap before i, none beyond the end.
+func (v *view) gapBefore(i int) gap {
+	if i < len(v.cells) {
+		return v.cells[i].gap
+	}
+	return 0
+}
+
+// markerAt returns the marker whose first or, where brackets stand before a
+// name, first named cell is i.
+func (v *view) markerAt(i int) (start, end int) {
+	if v.cells[i].gap&gapLine != 0 {
+		if start, end = v.role(i); end != 0 {
+			return start, end
+		}
+	}
+	switch c := v.cells[i].char; {
+	case isOpen(c):
+		return i, v.token(i)
+	case c == '[':
+		return i, v.square(i)
+	case like(c, 'e'), c == 'b':
+		return v.named(i)
+	}
+	return 0, 0
+}
+
+// role matches a role prefix on the line that begins at i, also in a quotation,
+// a heading or bold type.
+func (v *view) role(i int) (start, end int) {
+	start = i
+	for {
+		if c := v.char(start); c != '#' && c != '*' && c != '>' {
+			break
+		}
+		if start++; v.gapBefore(start)&gapLine != 0 {
+			return 0, 0
+		}
+	}
+	for _, name := range roles {
+		end := v.word(start, name)
+		if end == 0 {
+			continue
+		}
+		for v.char(end) == '*' && end-start < maxPiped {
+			end++
+		}
+		if v.char(end) == ':' && v.gaps(start+1, end+1)&gapLine == 0 {
+			return start, end + 1
+		}
+	}
+	return 0, 0
+}
+
+// token matches a chat-template token that begins with the bracket at i.
+func (v *view) token(i int) (end int) {
+	if v.char(i+1) == '|' {
+		return v.pipe(i)
+	}
+	if isOpen(v.char(i + 1)) {
+		for _, name := range doubled {
+			if end = v.word(i+2, name); end != 0 && isClose(v.char(end)) && isClose(v.char(end+1)) {
+				return end + 2
 			}
 		}
+		return 0
 	}
-	for _, p := range byFirst[view[i].r] {
-		if hasPrefix(view[i:], p) && (!slices.Contains(tight, p) || joined(view[i:i+len(p)])) {
-			return i, i + len(p), true
+	// «s» is a quotation.
+	if v.char(i) != '<' {
+		return 0
+	}
+	for _, name := range angled {
+		if end = v.word(i+1, name); end != 0 && v.char(end) == '>' {
+			return end + 1
 		}
 	}
-	if end := templateToken(view, i); end > 0 {
-		return i, end, true
-	}
-	return 0, 0, false
+	return 0
 }
 
-func hasPrefix(view []folded, pattern string) bool {
-	if len(view) < len(pattern) {
+// pipe matches <|word|> whose bracket is at i.
+func (v *view) pipe(i int) (end int) {
+	const first = 2
+	end = i + first
+	for end-i-first < maxPiped && (isLowerDigit(v.char(end)) || v.char(end) == '/') {
+		end++
+	}
+	if end == i+first || v.char(end) != '|' || !isClose(v.char(end+1)) {
+		return 0
+	}
+	end += 2
+	if v.gaps(i+1, end)&(gapSpace|gapLine) == 0 {
+		return end
+	}
+	for _, name := range piped {
+		if v.word(i+first, name) != 0 {
+			return end
+		}
+	}
+	return 0
+}
+
+// square matches a marker in square brackets that begins at i.
+func (v *view) square(i int) (end int) {
+	for _, name := range squared {
+		if end = v.word(i+1, name); end != 0 && v.char(end) == ']' {
+			return end + 1
+		}
+	}
+	for _, name := range squaredStarts {
+		if end = v.word(i+1, name); end != 0 {
+			return end
+		}
+	}
+	if end = v.word(i+1, "summary"); end != 0 && v.hexRun(end, uuidDigits) == uuidDigits {
+		return end + uuidDigits
+	}
+	return 0
+}
+
+// named matches a marker known by its name, which begins at i, together with
+// the brackets and slashes before it and the id and brackets behind it.
+func (v *view) named(i int) (start, end int) {
+	end = v.word(i, frameName)
+	if end != 0 && v.isProse(i, end) {
+		return 0, 0
+	}
+	if end == 0 {
+		end = v.word(i, hostBegin)
+	}
+	if end == 0 {
+		end = v.word(i, hostEnd)
+	}
+	if end == 0 {
+		return 0, 0
+	}
+	start = i
+	for start > v.done && (isOpen(v.char(start-1)) || v.char(start-1) == '/') {
+		start--
+	}
+	switch g := v.gapBefore(end); {
+	case g&(gapSpace|gapLine) != 0:
+	case g&gapUnderscore != 0:
+		for id := end; isLowerDigit(v.char(end)) && (end == id || v.cells[end].gap == 0); {
+			end++
+		}
+	default:
+		if n := v.hexRun(end, len(v.cells)); n >= uuidDigits {
+			end += n
+		}
+	}
+	for isClose(v.char(end)) {
+		end++
+	}
+	return start, end
+}
+
+// isProse reports whether the frame's name at cells [i:end) is the end of
+// words like "text content", "nextContent" or "context.content": plain ASCII,
+// straight after the t or n of its first word, with no id behind it.
+func (v *view) isProse(i, end int) bool {
+	if i <= v.done {
 		return false
 	}
-	for i := range len(pattern) {
-		if view[i].r != rune(pattern[i]) {
+	if before := v.cells[i-1]; !before.plain || before.end != v.cells[i].start || before.char != 't' && before.char != 'n' {
+		return false
+	}
+	for _, c := range v.cells[i:end] {
+		if !c.plain {
 			return false
 		}
 	}
-	return true
+	return v.hexRun(end, idDigits) < idDigits
 }
 
-// joined reports whether no separators stand inside.
-func joined(view []folded) bool {
-	for _, f := range view[1:] {
-		if f.apart {
-			return false
+// word returns the end of name at i.
+func (v *view) word(i int, name string) (end int) {
+	if len(name) > len(v.cells)-i {
+		return 0
+	}
+	for k := range len(name) {
+		if !like(v.cells[i+k].char, name[k]) {
+			return 0
 		}
 	}
-	return true
+	return i + len(name)
 }
 
-// familyAt reports whether the family's word begins at i. Inside a longer word,
-// as in textContent or "text content", it is one only if an id follows.
-func familyAt(view []folded, i int) (end int, ok bool) {
-	if view[i].r != 'e' || !hasPrefix(view[i:], family) {
-		return 0, false
+// gaps returns the union of the gaps before each cell in [from:to).
+func (v *view) gaps(from, to int) gap {
+	var all gap
+	for _, c := range v.cells[from:to] {
+		all |= c.gap
 	}
-	end = i + len(family)
-	if i > 0 && !view[i].apart && isAlphanumeric(view[i-1].r) {
-		return end, idLength(view[end:]) >= 8
-	}
-	return end, true
+	return all
 }
 
-// wholeMarker takes the brackets, the slash and the id in.
-func wholeMarker(view []folded, word, end int) (from, to int, ok bool) {
-	from, to = word, end
-	for from > 0 && word-from < 8 && (view[from-1].r == '<' || view[from-1].r == '/' || view[from-1].r == '\\') {
-		from--
-	}
-	to += min(idLength(view[to:]), 64)
-	for n := 0; to < len(view) && n < 8 && view[to].r == '>'; n++ {
-		to++
-	}
-	return from, to, true
-}
-
-// idLength counts hexadecimal digits; a zero is folded to the letter o. An id
-// follows its word at once, if need be after separators, and has none inside.
-func idLength(view []folded) int {
+// hexRun counts the hexadecimal digits from i on, up to most.
+func (v *view) hexRun(i, most int) int {
 	n := 0
-	for n < len(view) && n < 64 && (n == 0 || !view[n].apart) && isHex(view[n].r) {
+	for n < most && isLowerHex(v.char(i+n)) {
 		n++
 	}
 	return n
 }
 
-func isHex(r rune) bool {
-	return r >= '1' && r <= '9' || r >= 'a' && r <= 'f' || r == 'o'
-}
+func isOpen(c byte) bool  { return c == '<' || c == quoteOpen }
+func isClose(c byte) bool { return c == '>' || c == quoteClose }
 
-func isAlphanumeric(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= '1' && r <= '9'
-}
-
-// maxTokenLetters bounds the word between the bars of a template token.
-const maxTokenLetters = 40
-
-// templateToken returns the end of a token like <|im_start|> that begins at i,
-// or 0.
-func templateToken(view []folded, i int) int {
-	if view[i].r != '<' || i+1 >= len(view) || view[i+1].r != '|' {
-		return 0
+// like reports whether a reader may take the folded character c for the letter
+// want: digits that stand for letters, and what one table cannot decide (a
+// Cyrillic Н is an h or, to a Russian, an n).
+func like(c, want byte) bool {
+	if c == want {
+		return true
 	}
-	j := i + 2
-	for j < len(view) && j < i+2+maxTokenLetters && isAlphanumeric(view[j].r) {
-		j++
+	switch want {
+	case 'a':
+		return c == '4'
+	case 'e':
+		return c == '3'
+	case 'i', 'l':
+		return c == 'i' || c == 'l' || c == '1' || c == '|'
+	case 'n':
+		return c == 'h' || c == 'v'
+	case 'o':
+		return c == '0'
+	case 's':
+		return c == '5'
+	case 't':
+		return c == '7'
 	}
-	if j == i+2 || j+1 >= len(view) || view[j].r != '|' || view[j+1].r != '>' {
-		return 0
-	}
-	return j + 2
+	return false
 }

@@ -9,25 +9,51 @@ import (
 // removed stands where something was that structures prompts.
 const removed = "[marker removed]"
 
+// maxPasses bounds neutralise. Two settle every text but those that were made
+// to need more.
+const maxPasses = 4
+
 // neutralise makes text harmless to a prompt's structure and leaves its words
-// alone. It is idempotent and linear.
+// alone. It is linear, and idempotent by construction: what takes a marker's
+// place moves the marker's neighbours, an emoji joiner for one, so that passes
+// go on until one finds nothing to do. A text that still moves then was built
+// for it and is replaced whole.
 func neutralise(raw string) (string, Report) {
 	var report Report
-	text := visible(raw, &report)
-	spans := findMarkers(text)
-	report.Markers = len(spans)
+	text := raw
+	for range maxPasses {
+		next := pass(text, &report)
+		if next == text {
+			return text, report
+		}
+		text = next
+	}
+	if pass(text, new(Report)) != text {
+		return removed, report
+	}
+	return text, report
+}
+
+func pass(raw string, report *Report) string {
+	text := visible(raw, report)
+	spans := findMarkers(fold(text))
 	if len(spans) > 0 {
 		var b strings.Builder
-		at := 0
+		done := 0
 		for _, s := range spans {
-			b.WriteString(text[at:s.start])
+			// Two markers can share a code point that folds to several letters.
+			if s.end <= done {
+				continue
+			}
+			b.WriteString(text[done:max(done, s.start)])
 			b.WriteString(removed)
-			at = s.end
+			report.Markers++
+			done = s.end
 		}
-		b.WriteString(text[at:])
+		b.WriteString(text[done:])
 		text = b.String()
 	}
-	return strings.TrimSpace(text), report
+	return strings.TrimSpace(text)
 }
 
 // visible removes what nobody can see, so that a reader and a model have the
@@ -44,6 +70,8 @@ func visible(raw string, report *Report) string {
 		case r == utf8.RuneError && size == 1:
 			report.InvalidUTF8++
 		case r == '\n' || r == '\t':
+		case r == blackFlag:
+			next += subdivision(raw[next:])
 		case r == '\r':
 			if next < len(raw) && raw[next] == '\n' {
 				next++
@@ -73,6 +101,9 @@ func visible(raw string, report *Report) string {
 			continue
 		}
 		b.WriteRune(r)
+		if next > i+size && r == blackFlag {
+			b.WriteString(raw[i+size : next])
+		}
 		before = r
 		i = next
 	}
@@ -155,6 +186,12 @@ func isBidiControl(r rune) bool {
 	return r == 0x061C || r == 0x200E || r == 0x200F || (r >= 0x202A && r <= 0x202E) || (r >= 0x2066 && r <= 0x2069)
 }
 
+// isUnseen reports whether visible removes r wherever it stands, or keeps it
+// only in an emoji sequence.
+func isUnseen(r rune) bool {
+	return unicode.IsControl(r) || isBidiControl(r) || r >= 0xE0000 && r <= 0xE007F || isInvisible(r)
+}
+
 // isInvisible reports whether r is a default-ignorable code point (Unicode
 // Standard, DerivedCoreProperties) or else shows as nothing.
 func isInvisible(r rune) bool {
@@ -167,14 +204,36 @@ func isInvisible(r rune) bool {
 	case unicode.Is(unicode.Prepended_Concatenation_Mark, r), r >= 0x13430 && r <= 0x1343F:
 		return false
 	}
-	return unicode.Is(unicode.Cf, r) || r == 0x2800
+	return unicode.Is(unicode.Cf, r) || r == 0x2800 || unicode.Is(unicode.Noncharacter_Code_Point, r)
 }
 
 const (
 	zeroWidthJoiner = 0x200D
 	emojiSelector   = 0xFE0F
 	keycap          = 0x20E3
+	blackFlag       = 0x1F3F4
 )
+
+// subdivisions are the flags spelled with tag characters that Unicode
+// recommends for interchange: England, Scotland, Wales. Any other sequence of
+// tags could spell a hidden sentence.
+var subdivisions = [...]string{tagged("gbeng"), tagged("gbsct"), tagged("gbwls")}
+
+func tagged(code string) string {
+	const base, cancel = 0xE0000, "\U000E007F"
+	return strings.Map(func(r rune) rune { return base + r }, code) + cancel
+}
+
+// subdivision returns the length of the tags in after, which follows a black
+// flag, that make it one of the flags above.
+func subdivision(after string) int {
+	for _, tags := range subdivisions {
+		if strings.HasPrefix(after, tags) {
+			return len(tags)
+		}
+	}
+	return 0
+}
 
 // inEmoji reports whether an invisible r holds an emoji sequence together:
 // a joiner between two pictures, a selector after one, or in a keycap.
