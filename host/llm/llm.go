@@ -1,5 +1,6 @@
 // Package llm is how the host asks a language model: one method. Drivers live
-// in the folders below; Extractive is the model that needs no network.
+// in the folders below; Extractive is the model that needs no network, Echo
+// the one that is of no use.
 package llm
 
 import (
@@ -8,22 +9,26 @@ import (
 )
 
 // Errors that callers branch on. Drivers wrap them with the operation and the
-// server's name, never with a key.
+// server's name, never with a key and never with the server's own words, which
+// are external text.
 var (
 	// ErrRateLimited says that the server wants fewer requests; asking again
 	// later may succeed.
 	ErrRateLimited = errors.New("the model's server limits the rate")
-	// ErrUnavailable says that the server cannot be reached, is overloaded or
-	// failed; asking again later may succeed.
+	// ErrUnavailable says that the server cannot be reached, is overloaded,
+	// failed or does not answer in its protocol; asking again later may
+	// succeed.
 	ErrUnavailable = errors.New("the model's server is unavailable")
-	// ErrAuth says that the server does not accept the key.
+	// ErrAuth says that the server does not accept the key, or that nothing is
+	// left on its account; only the operator can help.
 	ErrAuth = errors.New("the model's server refuses the key")
 	// ErrContextTooLong says that the request is larger than the model's
 	// window; a shorter one may succeed.
 	ErrContextTooLong = errors.New("the request is too long for the model")
 	// ErrEmpty says that the model answered nothing.
 	ErrEmpty = errors.New("the model's answer is empty")
-	// ErrRefused says that the server rejects the request as it is.
+	// ErrRefused says that the server or the model rejects the request as it
+	// is; the same one will be rejected again.
 	ErrRefused = errors.New("the model's server rejects the request")
 )
 
@@ -42,34 +47,39 @@ type Message struct {
 	Text string
 }
 
-// Request is one prompt.
+// Request is one prompt. A model does not change it.
 type Request struct {
 	// System is the system text; it may be empty.
 	System string
-	// Messages take turns, and the user begins.
+	// Messages take turns, the user begins, and none is empty.
 	Messages []Message
 	// MaxOutputTokens bounds the answer; zero leaves it to the model.
 	MaxOutputTokens int
-	// Temperature is between 0 and 2; nil leaves it to the model.
+	// Temperature is between 0 and 2; nil leaves it to the model. A model that
+	// knows only its own takes no notice.
 	Temperature *float64
 }
 
 // Response is one answer.
 type Response struct {
-	// Text is not empty.
+	// Text is neither empty nor white space alone. It is the model's, and no
+	// more trustworthy than what the model was shown.
 	Text string
 	// InputTokens and OutputTokens are the model's own counts, or estimates
 	// where it gives none.
 	InputTokens, OutputTokens int
 	// Truncated says that MaxOutputTokens cut the answer off.
 	Truncated bool
-	// Model names who answered.
+	// Model names who answered, in the words of the configuration.
 	Model string
 }
 
 // Model answers prompts. It is safe for concurrent use.
 type Model interface {
-	// Complete returns the answer to one prompt. It honours ctx, and its
-	// errors wrap those of this package where they apply.
+	// Complete returns the answer to one prompt. It returns soon after ctx is
+	// done, with an error that wraps ctx's. Its other errors wrap one of this
+	// package's. With ErrEmpty comes the Response without its text: a model
+	// that spent all of MaxOutputTokens on thinking has Truncated set, and may
+	// answer when it is given more.
 	Complete(ctx context.Context, r Request) (Response, error)
 }

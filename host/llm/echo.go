@@ -1,0 +1,51 @@
+package llm
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/gloveboxhq/glovebox/abi/tokens"
+)
+
+// Echo is a Model for tests that is useless on purpose: it says how long a
+// request is and gives its digest, so that equal requests have equal answers,
+// different ones different answers, and nothing of a prompt is in any.
+type Echo struct{}
+
+var _ Model = Echo{}
+
+// Complete implements Model. Its only error is that of ctx.
+func (Echo) Complete(ctx context.Context, r Request) (Response, error) {
+	if err := ctx.Err(); err != nil {
+		return Response{}, fmt.Errorf("echo: %w", err)
+	}
+	digest := sha256.New()
+	// Lengths before texts: two messages are not one that joins them.
+	fmt.Fprintf(digest, "%d %s\n", len(r.System), r.System)
+	for _, m := range r.Messages {
+		fmt.Fprintf(digest, "%s %d %s\n", m.Role, len(m.Text), m.Text)
+	}
+	input := r.tokens()
+	text := fmt.Sprintf("echo of %d messages, %d tokens, %x", len(r.Messages), input, digest.Sum(nil)[:8])
+	return bounded(Response{Text: text, InputTokens: input, Model: "echo"}, r.MaxOutputTokens), nil
+}
+
+// tokens estimates what a request costs.
+func (r Request) tokens() int {
+	sum := tokens.Estimate(r.System)
+	for _, m := range r.Messages {
+		sum += tokens.Estimate(m.Text)
+	}
+	return sum
+}
+
+// bounded cuts an answer to limit, if there is one, and counts it. An answer
+// that begins with a Latin letter is never cut to nothing.
+func bounded(r Response, limit int) Response {
+	if limit > 0 && tokens.Estimate(r.Text) > limit {
+		r.Text, r.Truncated = tokens.Cut(r.Text, limit), true
+	}
+	r.OutputTokens = tokens.Estimate(r.Text)
+	return r
+}
