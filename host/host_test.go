@@ -3,12 +3,9 @@ package host_test
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,6 +20,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
@@ -309,61 +307,19 @@ func TestRunsAreRecordedAndSubjectsDiffer(t *testing.T) {
 	}
 }
 
-// modelServer speaks the Chat Completions protocol and keeps what it was sent.
-type modelServer struct {
-	*httptest.Server
-	mu       sync.Mutex
-	requests []modelRequest
-	fail     bool
-}
-
-type modelRequest struct {
-	Messages []struct{ Role, Content string }
-}
-
-func newModelServer(t *testing.T) *modelServer {
-	t.Helper()
-	s := &modelServer{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		var request modelRequest
-		if err == nil {
-			err = json.Unmarshal(body, &request)
-		}
-		if err != nil || r.URL.Path != "/v1/chat/completions" {
-			t.Errorf("%s: %v", r.URL, err)
-		}
-		for i, m := range request.Messages {
-			want := "system"
-			if i > 0 {
-				want = []string{"assistant", "user"}[i%2]
-			}
-			if m.Role != want || strings.TrimSpace(m.Content) == "" {
-				t.Errorf("message %d of the prompt is %s %q, want %s", i, m.Role, m.Content, want)
-			}
-		}
-		s.mu.Lock()
-		s.requests = append(s.requests, request)
-		fail := s.fail
-		s.mu.Unlock()
-		if fail {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"answer %d"}}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`, len(s.requests))
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
 func TestAConversationWithAModelServer(t *testing.T) {
-	server := newModelServer(t)
-	t.Setenv("TEST_MODEL_KEY", "sk-test")
+	answers := make([]openaitest.Answer, 6, 8)
+	for i := range answers {
+		answers[i] = openaitest.Text(fmt.Sprintf("answer %d", i+1))
+	}
+	// A model that fails costs the answer, not the question.
+	answers = append(answers, openaitest.Status(http.StatusBadRequest, "{}"), openaitest.Text("answer 7"))
+	server := openaitest.NewServer(t, answers...)
+	t.Setenv("TEST_MODEL_KEY", openaitest.Key)
 	var reports []compaction.Report
 	config := host.Config{
 		Data:         t.TempDir(),
-		Model:        host.ModelConfig{Provider: "openai", BaseURL: server.URL + "/v1", Name: "m", APIKey: "env:TEST_MODEL_KEY"},
+		Model:        host.ModelConfig{Provider: "openai", BaseURL: server.BaseURL, Name: "m", APIKey: "env:TEST_MODEL_KEY"},
 		Summarizer:   compaction.NewOffline(),
 		Compaction:   host.CompactionConfig{ContinuousInterval: 5},
 		Agents:       []host.AgentConfig{{Name: "jeeves", SystemPrompt: "You are Jeeves."}},
@@ -380,17 +336,14 @@ func TestAConversationWithAModelServer(t *testing.T) {
 	if len(reports) != 1 || !reports[0].Sweep.Changed() {
 		t.Errorf("compactions %+v", reports)
 	}
-	last := server.requests[5]
+	last := server.Requests()[5]
 	if !strings.HasPrefix(last.Messages[0].Content, "You are Jeeves.") || !strings.Contains(last.Messages[1].Content, "[Summary ") {
 		t.Errorf("the sixth prompt is %+v", last)
 	}
 
-	// A model that fails costs the answer, not the question.
-	server.fail = true
 	if _, err := h.Send(t.Context(), host.Message{Session: session, Text: "lost?"}); !errors.Is(err, llm.ErrRefused) {
 		t.Errorf("a model that refuses: %v", err)
 	}
-	server.fail = false
 	if answer := send(t, h, host.Message{Session: session, Text: "again"}); !strings.Contains(promptText(answer), "lost?\n\nagain") {
 		t.Errorf("the next prompt is\n%s", promptText(answer))
 	}

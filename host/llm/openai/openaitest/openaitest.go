@@ -1,0 +1,277 @@
+// Package openaitest is a server that speaks the Chat Completions protocol, for
+// tests: it checks what it is sent, keeps it, and answers by a script, faults
+// included.
+package openaitest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Key is the API key that a Script expects as a bearer token.
+const Key = "sk-test-0123456789abcdef"
+
+// Message is one message of a request.
+type Message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// Request is what the server was sent. What is absent is zero or nil.
+type Request struct {
+	Model               string    `json:"model"`
+	Messages            []Message `json:"messages"`
+	MaxTokens           *int      `json:"max_tokens"`
+	MaxCompletionTokens *int      `json:"max_completion_tokens"`
+	Temperature         *float64  `json:"temperature"`
+	Stream              bool      `json:"stream"`
+	// Header is the request's, At when it came.
+	Header http.Header `json:"-"`
+	At     time.Time   `json:"-"`
+}
+
+// Answer is one step of a script. It runs on the server's goroutine; the HTTP
+// request's context is done when the client has gone.
+type Answer func(w http.ResponseWriter, r *http.Request, sent Request)
+
+// Script is the server without a network: it is an http.Handler, and an
+// http.RoundTripper for a client that is to reach it without one, as under
+// testing/synctest. It is safe for concurrent use.
+type Script struct {
+	t testing.TB
+
+	mu        sync.Mutex
+	answers   []Answer
+	otherwise Answer
+	requests  []Request
+}
+
+// NewScript returns a script that gives one answer after the other. A request
+// outside the protocol, and one too many, fail t.
+func NewScript(t testing.TB, answers ...Answer) *Script { return &Script{t: t, answers: answers} }
+
+// Otherwise sets the answer to the requests that come when the script has
+// ended, and returns s.
+func (s *Script) Otherwise(a Answer) *Script {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.otherwise = a
+	return s
+}
+
+// Requests returns what came so far, in the order in which it came.
+func (s *Script) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Request(nil), s.requests...)
+}
+
+// ServeHTTP checks, keeps and answers one request.
+func (s *Script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sent, err := read(r)
+	if err != nil {
+		s.t.Errorf("openaitest: a request outside the protocol: %v", err)
+		http.Error(w, "outside the protocol", http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	n := len(s.requests)
+	s.requests = append(s.requests, sent)
+	answer := s.otherwise
+	if n < len(s.answers) {
+		answer = s.answers[n]
+	}
+	s.mu.Unlock()
+	if answer == nil {
+		s.t.Errorf("openaitest: request %d of a script of %d answers", n+1, len(s.answers))
+		http.Error(w, "the script has ended", http.StatusBadRequest)
+		return
+	}
+	answer(w, r, sent)
+}
+
+// RoundTrip serves one request without a network. An Answer that panics with
+// http.ErrAbortHandler is a connection that breaks.
+func (s *Script) RoundTrip(r *http.Request) (response *http.Response, err error) {
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler {
+			response, err = nil, io.ErrUnexpectedEOF
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	recorder := httptest.NewRecorder()
+	s.ServeHTTP(recorder, r)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return recorder.Result(), nil
+}
+
+// maxRequestBytes is more than any test sends.
+const maxRequestBytes = 64 << 20
+
+// read takes a request apart and returns what is wrong with it.
+func read(r *http.Request) (Request, error) {
+	sent := Request{Header: r.Header.Clone(), At: time.Now()}
+	if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || r.URL.RawQuery != "" {
+		return sent, fmt.Errorf("%s %s", r.Method, r.URL.RequestURI())
+	}
+	if got := r.Header.Get("Authorization"); got != "Bearer "+Key {
+		return sent, fmt.Errorf("authorization %q", got)
+	}
+	if got := r.Header.Get("Content-Type"); got != "application/json" {
+		return sent, fmt.Errorf("content type %q", got)
+	}
+	// A field that Request does not list is a mistake, or Request is too short.
+	decoder := json.NewDecoder(io.LimitReader(r.Body, maxRequestBytes))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&sent); err != nil {
+		return sent, fmt.Errorf("body: %w", err)
+	}
+	if sent.Model == "" {
+		return sent, fmt.Errorf("no model")
+	}
+	if sent.MaxTokens != nil && sent.MaxCompletionTokens != nil {
+		return sent, fmt.Errorf("two names for one limit")
+	}
+	return sent, check(sent.Messages)
+}
+
+// check holds messages against the rules that providers have in common: a
+// system message at most first, then the user and the assistant in turns, the
+// user first and last, and none of them empty.
+func check(messages []Message) error {
+	if len(messages) > 0 && messages[0].Role == "system" {
+		if strings.TrimSpace(messages[0].Content) == "" {
+			return fmt.Errorf("an empty system message")
+		}
+		messages = messages[1:]
+	}
+	for i, m := range messages {
+		if want := []string{"user", "assistant"}[i%2]; m.Role != want {
+			return fmt.Errorf("message %d is of role %q, not %q", i, m.Role, want)
+		}
+		if strings.TrimSpace(m.Content) == "" {
+			return fmt.Errorf("message %d is empty", i)
+		}
+	}
+	if len(messages)%2 == 0 {
+		return fmt.Errorf("%d messages: the last is not the user's", len(messages))
+	}
+	return nil
+}
+
+// Server is a Script on a loopback port.
+type Server struct {
+	*Script
+	// BaseURL ends in /v1.
+	BaseURL string
+}
+
+// NewServer starts a server that answers by a script, and stops it when t ends.
+func NewServer(t testing.TB, answers ...Answer) *Server {
+	t.Helper()
+	script := NewScript(t, answers...)
+	server := httptest.NewServer(script)
+	t.Cleanup(server.Close)
+	return &Server{Script: script, BaseURL: server.URL + "/v1"}
+}
+
+// InputTokens and OutputTokens are what every answer says that it cost.
+const (
+	InputTokens  = 11
+	OutputTokens = 7
+)
+
+// Text answers text, whole.
+func Text(text string) Answer { return Finished(text, "stop") }
+
+// Cut answers text that the output limit cut off.
+func Cut(text string) Answer { return Finished(text, "length") }
+
+// Finished answers text with a finish_reason.
+func Finished(text, reason string) Answer {
+	return func(w http.ResponseWriter, _ *http.Request, sent Request) {
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(map[string]any{
+			"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": sent.Model,
+			"choices": []any{map[string]any{"index": 0, "finish_reason": reason, "message": Message{"assistant", text}}},
+			"usage":   map[string]any{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens},
+		})
+	}
+}
+
+// Body answers status 200 with a body, whatever it is.
+func Body(body string) Answer { return Status(http.StatusOK, body) }
+
+// Status answers a status with a body. Headers follow as names and values.
+func Status(code int, body string, headers ...string) Answer {
+	return func(w http.ResponseWriter, _ *http.Request, _ Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for i := 0; i+1 < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		w.WriteHeader(code)
+		io.WriteString(w, body)
+	}
+}
+
+// Fault answers an error as OpenAI writes it: param is null if it is "".
+func Fault(status int, code, param, message string) Answer {
+	detail := map[string]any{"message": message, "type": "invalid_request_error", "code": code, "param": nil}
+	if param != "" {
+		detail["param"] = param
+	}
+	body, err := json.Marshal(map[string]any{"error": detail})
+	if err != nil {
+		panic("openaitest: " + err.Error()) // strings are always JSON
+	}
+	return Status(status, string(body))
+}
+
+// RateLimited answers 429 and after how long to come back, in the form of the
+// Retry-After header.
+func RateLimited(retryAfter string) Answer {
+	return Status(http.StatusTooManyRequests, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`, "Retry-After", retryAfter)
+}
+
+// BrokenOff begins an answer and closes the connection in the middle of it. It
+// needs a Server.
+func BrokenOff() Answer {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		w.Header().Set("Content-Length", "1000")
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assis`)
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// Disconnected closes the connection without a word.
+func Disconnected() Answer {
+	return func(http.ResponseWriter, *http.Request, Request) { panic(http.ErrAbortHandler) }
+}
+
+// Stalled closes entered, if it is not nil, when the request is there, and sends
+// the first byte of then only after release is closed, or nothing if the client
+// goes first; a nil release is never closed.
+func Stalled(entered chan<- struct{}, release <-chan struct{}, then Answer) Answer {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		if entered != nil {
+			close(entered)
+		}
+		select {
+		case <-release:
+			then(w, r, sent)
+		case <-r.Context().Done():
+		}
+	}
+}
