@@ -82,8 +82,8 @@ func (b Block) MarshalJSON() ([]byte, error) {
 	case BlockExternal, BlockToolResult:
 		out.Content = &b.External
 	case BlockToolCall:
-		if !json.Valid(b.Input) {
-			return nil, fmt.Errorf("tool call %q: input is not JSON: %w", b.Name, ErrInvalid)
+		if input := bytes.TrimLeft(b.Input, " \t\r\n"); !json.Valid(input) || input[0] != '{' {
+			return nil, fmt.Errorf("tool call %q: input is not a JSON object: %w", b.Name, ErrInvalid)
 		}
 	default:
 		return nil, fmt.Errorf("block of type %q can only be decoded, not made: %w", b.Type, ErrInvalid)
@@ -100,21 +100,26 @@ func (b Block) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads a block of any type. External text that is not neutral
 // is refused (boundary.ErrNotNeutral).
 func (b *Block) UnmarshalJSON(data []byte) error {
-	var kind struct {
-		Type BlockType `json:"type"`
-	}
-	if err := json.Unmarshal(data, &kind); err != nil {
-		return err
-	}
-	decoded := Block{Type: kind.Type, original: bytes.Clone(data)}
-	switch kind.Type {
-	case "":
-		return fmt.Errorf("block without a type: %w", ErrInvalid)
-	case BlockText, BlockThinking, BlockToolCall, BlockToolResult, BlockExternal:
-		var in blockJSON
-		if err := json.Unmarshal(data, &in); err != nil {
+	var in blockJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		// The fields of a type that this version does not know may be of any
+		// form.
+		var kind struct {
+			Type BlockType `json:"type"`
+		}
+		if json.Unmarshal(data, &kind) != nil {
+			return err
+		}
+		if kind.Type.known() {
 			return fmt.Errorf("%s block: %w", kind.Type, err)
 		}
+		in = blockJSON{Type: kind.Type}
+	}
+	if in.Type == "" {
+		return fmt.Errorf("block without a type: %w", ErrInvalid)
+	}
+	decoded := Block{Type: in.Type, original: bytes.Clone(data)}
+	if in.Type.known() {
 		decoded.ID, decoded.Name, decoded.Input, decoded.IsError = in.ID, in.Name, in.Input, in.IsError
 		if in.Text != nil {
 			decoded.Text = *in.Text
@@ -125,6 +130,15 @@ func (b *Block) UnmarshalJSON(data []byte) error {
 	}
 	*b = decoded
 	return nil
+}
+
+// known reports whether this version reads the fields of such blocks.
+func (t BlockType) known() bool {
+	switch t {
+	case BlockText, BlockThinking, BlockToolCall, BlockToolResult, BlockExternal:
+		return true
+	}
+	return false
 }
 
 // Shown returns blocks as the model sees them: external text in its frame,

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/host/boundary"
@@ -131,6 +132,14 @@ func (s Source) IsActivity() bool {
 	return false
 }
 
+func (s Source) known() bool {
+	switch s {
+	case SourceContextInjection, SourceAutonomousTick, SourceScheduledTick, SourceInterSession, SourceTaskCompletion, SourceRetry:
+		return true
+	}
+	return s.IsActivity()
+}
+
 // Trust says whose words a text is made of.
 type Trust string
 
@@ -154,11 +163,15 @@ type Draft struct {
 	// TrustExternal whatever it says.
 	Trust Trust
 	// EventKey makes the append idempotent within the session: a draft whose
-	// key is already stored adds nothing. Empty means no key.
+	// key is already stored adds nothing. Empty means no key; else it is at
+	// most MaxEventKey bytes of UTF-8 without NUL, compared by bytes.
 	EventKey string
 	// At is when it was said; the store keeps microseconds, in UTC.
 	At time.Time
 }
+
+// MaxEventKey is the most bytes that an event key has.
+const MaxEventKey = 512
 
 // Message is one stored message. Seq counts from 1 within the session.
 type Message struct {
@@ -373,9 +386,12 @@ type MessageQuery struct {
 }
 
 // Store keeps everything. It is safe for concurrent use; readers never wait for
-// a writer. All times it returns are UTC, to the microsecond. An error wraps
-// one of the package's errors where its comment says so, else it tells of the
-// machine.
+// a writer. All times it returns are UTC, to the microsecond. Texts are UTF-8:
+// other bytes become U+FFFD, and nothing else changes, NUL included; a write
+// returns what a later read will. Names and ids are ordered by bytes, whatever
+// the machine's language. A call whose context ends fails with the context's
+// error; whether a write was stored is then open. An error wraps one of the
+// package's errors where its comment says so, else it tells of the machine.
 type Store interface {
 	// DefaultUser returns the user that exists from the first open on.
 	DefaultUser(ctx context.Context) (User, error)
@@ -395,7 +411,8 @@ type Store interface {
 
 	// CreateSession creates a session from Agent, User, Parent, Title and
 	// CreatedAt of s; ID is made if zero. Errors: ErrNotFound if user, agent
-	// or parent (of the same user) does not exist; ErrConflict if the ID does.
+	// or parent (of the same user) does not exist; ErrConflict if the ID does;
+	// ErrInvalid without CreatedAt.
 	CreateSession(ctx context.Context, s Session) (Session, error)
 	// Session returns one session. Errors: ErrNotFound.
 	Session(ctx context.Context, user UserID, id SessionID) (Session, error)
@@ -409,9 +426,9 @@ type Store interface {
 	// Append adds the drafts at the end of the session and of its frontier,
 	// all or none, and returns them as stored, in order. A draft whose
 	// EventKey is already stored adds nothing: the stored message is returned
-	// in its place. Errors: ErrNotFound; ErrInvalid for an unknown role, a
-	// draft without blocks or time, and for SourceContextInjection, which only
-	// Inject may write.
+	// in its place. Errors: ErrNotFound; ErrInvalid for a draft that Check
+	// refuses, a block that cannot be encoded, and for SourceContextInjection,
+	// which only Inject may write.
 	Append(ctx context.Context, user UserID, session SessionID, drafts ...Draft) ([]Message, error)
 	// Inject adds one context refresh at the end. Errors: ErrNotFound;
 	// ErrInvalid if no block has text.
@@ -423,8 +440,9 @@ type Store interface {
 	Frontier(ctx context.Context, user UserID, session SessionID) (Frontier, error)
 	// CommitLeaf replaces a run of messages in the frontier by their summary,
 	// in the transaction that writes the summary. Errors: ErrNotFound;
-	// ErrConflict if the frontier was replaced since r was read; ErrInvalid if
-	// the messages are not neighbours in it.
+	// ErrConflict if the frontier was replaced since r was read, or the leaf's
+	// ID is taken; ErrInvalid if the messages are not neighbours in it, or the
+	// leaf has no ID, time or messages.
 	CommitLeaf(ctx context.Context, user UserID, r Revision, leaf Leaf) (Summary, error)
 	// Summaries returns all summaries of the session, in the order in which
 	// they were made. Errors: ErrNotFound.
@@ -433,7 +451,8 @@ type Store interface {
 	// Errors: ErrNotFound.
 	Expand(ctx context.Context, user UserID, id SummaryID) ([]Message, error)
 
-	// RecordCompaction adds one row to the record. Errors: ErrNotFound.
+	// RecordCompaction adds one row to the record. Errors: ErrNotFound, also
+	// for an agent that is not the session's.
 	RecordCompaction(ctx context.Context, user UserID, run CompactionRun) error
 	// Compactions returns the session's record, oldest first. Errors:
 	// ErrNotFound.
@@ -465,6 +484,12 @@ func (d Draft) Check() error {
 	switch {
 	case d.Role != RoleUser && d.Role != RoleAssistant && d.Role != RoleSystem && d.Role != RoleTool:
 		return invalid("role " + quote(string(d.Role)) + " is not one of user, assistant, system, tool")
+	case !d.Source.known():
+		return invalid("source " + quote(string(d.Source)) + " is unknown")
+	case d.Trust != "" && d.Trust != TrustDirect && d.Trust != TrustDerived && d.Trust != TrustExternal:
+		return invalid("trust " + quote(string(d.Trust)) + " is not one of direct, derived, external")
+	case len(d.EventKey) > MaxEventKey || !utf8.ValidString(d.EventKey) || strings.Contains(d.EventKey, "\x00"):
+		return invalid("an event key is at most " + plural(MaxEventKey, "byte") + " of UTF-8 without NUL")
 	case len(d.Blocks) == 0:
 		return invalid("a message needs at least one block")
 	case d.At.IsZero():

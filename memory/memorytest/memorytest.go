@@ -7,13 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -26,29 +27,35 @@ type Open func(t *testing.T, dir string) memory.Store
 
 // TestStore runs the whole suite.
 func TestStore(t *testing.T, open Open) {
-	for name, test := range map[string]func(*testing.T, *fixture){
-		"Users":                  testUsers,
-		"Agents":                 testAgents,
-		"Sessions":               testSessions,
-		"AppendAndRead":          testAppendAndRead,
-		"AppendIsAllOrNothing":   testAppendIsAllOrNothing,
-		"EventKeys":              testEventKeys,
-		"Activity":               testActivity,
-		"BlocksRoundTrip":        testBlocksRoundTrip,
-		"Texts":                  testTexts,
-		"Injections":             testInjections,
-		"CommitLeaf":             testCommitLeaf,
-		"CommitLeafRefuses":      testCommitLeafRefuses,
-		"FrontierIsLossless":     testFrontierIsLossless,
-		"Compactions":            testCompactions,
-		"UsersAreApart":          testUsersAreApart,
-		"RandomUsersStayApart":   testRandomUsersStayApart,
-		"WritersAndReaders":      testWritersAndReaders,
-		"CancelledContext":       testCancelledContext,
-		"EverythingSurvivesOpen": testEverythingSurvivesOpen,
-		"Closed":                 testClosed,
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *fixture)
+	}{
+		{"Users", testUsers},
+		{"Agents", testAgents},
+		{"Sessions", testSessions},
+		{"AppendAndRead", testAppendAndRead},
+		{"AppendIsAllOrNothing", testAppendIsAllOrNothing},
+		{"EventKeys", testEventKeys},
+		{"Activity", testActivity},
+		{"BlocksRoundTrip", testBlocksRoundTrip},
+		{"Texts", testTexts},
+		{"Times", testTimes},
+		{"Injections", testInjections},
+		{"CommitLeaf", testCommitLeaf},
+		{"CommitLeafRefuses", testCommitLeafRefuses},
+		{"RandomOperations", testRandomOperations},
+		{"Compactions", testCompactions},
+		{"EveryMethodIsListed", testEveryMethodIsListed},
+		{"UsersAreApart", testUsersAreApart},
+		{"WritersAndReaders", testWritersAndReaders},
+		{"OneSessionManyWriters", testOneSessionManyWriters},
+		{"CancelledContext", testCancelledContext},
+		{"CancelledMeanwhile", testCancelledMeanwhile},
+		{"EverythingSurvivesOpen", testEverythingSurvivesOpen},
+		{"Closed", testClosed},
 	} {
-		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })
+		t.Run(test.name, func(t *testing.T) { test.run(t, newFixture(t, open)) })
 	}
 }
 
@@ -97,45 +104,58 @@ func (f *fixture) append(session memory.SessionID, drafts ...memory.Draft) []mem
 	return must(f.store.Append(f.t.Context(), f.user, session, drafts...))(f.t)
 }
 
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
+// tester is what *testing.T and *rapid.T have in common.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+}
+
+func must[T any](v T, err error) func(tester) T {
+	return func(t tester) T {
 		t.Helper()
 		check(t, err)
 		return v
 	}
 }
 
-func check(t testing.TB, err error) {
+func check(t tester, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func wants(t testing.TB, err, want error) {
+func wants(t tester, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("got error %v, want %v", err, want)
 	}
 }
 
-func equal[T any](t testing.TB, got, want T) {
+func equal[T any](t tester, got, want T) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 
+// says is what the role itself says, so that its source is the role's; a system's
+// is unknown.
 func says(role memory.Role, text string, after time.Duration) memory.Draft {
-	return memory.Draft{Role: role, Source: memory.Source(role), Blocks: []memory.Block{memory.Text(text)}, At: at.Add(after)}
+	source := memory.Source(role)
+	if role == memory.RoleSystem {
+		source = memory.SourceUnknown
+	}
+	return memory.Draft{Role: role, Source: source, Blocks: []memory.Block{memory.Text(text)}, At: at.Add(after)}
 }
 
-func content(t testing.TB, text string) boundary.Content {
+func content(t tester, text string) boundary.Content {
 	t.Helper()
 	source := must(boundary.HandSource("calendar"))(t)
 	c, _ := boundary.Wrap(source, text, boundary.Unlimited)
 	if c.IsEmpty() {
-		t.Fatalf("wrapping %q gives nothing", text)
+		t.Fatal("wrapping gives nothing of " + text)
 	}
 	return c
 }
@@ -350,14 +370,20 @@ func injectErr(f *fixture, session memory.SessionID, when time.Time) error {
 
 func testBlocksRoundTrip(t *testing.T, f *fixture) {
 	session := f.session(f.user)
-	foreign := `{"type":"hologram","payload":{"b":1,  "a":[1,2]},"x":"<&>"}`
-	thinking := `{"signature":"abc==","type":"thinking","text":"hm"}`
-	var decoded []memory.Block
-	check(t, json.Unmarshal([]byte("["+foreign+","+thinking+"]"), &decoded))
-	blocks := append(decoded, memory.Text("words"), memory.ToolCall("c1", "search", []byte(`{"q":"x"}`)),
-		memory.ToolResult("c1", "search", content(t, "found"), true), memory.External(content(t, "outside")))
 	d := says("assistant", "", 0)
-	d.Blocks = blocks
+	d.Blocks = []memory.Block{
+		memory.Text("words"), memory.ToolCall("c1", "search", []byte(`{"q":"<x>"}`)),
+		memory.ToolResult("c1", "search", content(t, "found"), true), memory.External(content(t, "outside")),
+	}
+	for _, text := range []string{
+		`{"type":"hologram","payload":{"b":1,  "a":[1,2]},"x":"<&>\u0041"}`,
+		`{ "signature":"abc==", "type":"thinking", "text":"hm" }`,
+		`{"type":"image","data":"` + strings.Repeat("QUJD", 1<<16) + `"}`,
+	} {
+		var b memory.Block
+		check(t, json.Unmarshal([]byte(text), &b))
+		d.Blocks = append(d.Blocks, b)
+	}
 	stored := f.append(session, d)[0]
 	f.reopen()
 	read := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{}))(t)[0]
@@ -365,40 +391,69 @@ func testBlocksRoundTrip(t *testing.T, f *fixture) {
 		t.Errorf("trust %s", read.Trust)
 	}
 	equal(t, read, stored)
-	encoded := must(json.Marshal(read.Blocks[0]))(t)
-	if !jsonEqual(t, encoded, foreign) {
-		t.Errorf("an unknown block came back as %s", encoded)
-	}
-	if got := must(json.Marshal(read.Blocks[1]))(t); !jsonEqual(t, got, thinking) {
-		t.Errorf("thinking came back as %s", got)
-	}
-	equal(t, memory.Shown(read.Blocks), memory.Shown(blocks))
-}
-
-func jsonEqual(t *testing.T, got []byte, want string) bool {
-	t.Helper()
-	var a, b any
-	check(t, json.Unmarshal(got, &a))
-	check(t, json.Unmarshal([]byte(want), &b))
-	return reflect.DeepEqual(a, b)
+	equal(t, encoded(t, read.Blocks), encoded(t, d.Blocks))
+	equal(t, memory.Shown(read.Blocks), memory.Shown(d.Blocks))
 }
 
 func testTexts(t *testing.T, f *fixture) {
+	ctx := t.Context()
 	session := f.session(f.user)
-	for _, test := range []struct{ text, want string }{
+	for i, test := range []struct{ text, want string }{
+		{"", ""},
 		{"plain", "plain"},
 		{"日本語 😀 \u202e", "日本語 😀 \u202e"},
 		{"NUL \x00 inside", "NUL \x00 inside"},
+		{"\x00", "\x00"},
 		{"<script>&'\"\\", "<script>&'\"\\"},
 		{"lone \xff byte", "lone \ufffd byte"},
-		{"line\r\nbreaks\u2028", "line\r\nbreaks\u2028"},
+		{"line\r\nbreaks\u2028 ", "line\r\nbreaks\u2028 "},
+		{"\ufeffa\u0301 is not \u00e1", "\ufeffa\u0301 is not \u00e1"},
 		{strings.Repeat("ä", 1<<20), strings.Repeat("ä", 1<<20)},
 	} {
-		stored := f.append(session, says("user", test.text, 0))[0]
-		read := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{After: stored.Seq - 1}))(t)[0]
-		if read.Blocks[0].Text != test.want || stored.Blocks[0].Text != test.want {
-			t.Errorf("%.20q came back as %.20q, was stored as %.20q", test.text, read.Blocks[0].Text, stored.Blocks[0].Text)
+		same := func(what, got string) {
+			t.Helper()
+			if got != test.want {
+				t.Errorf("%s %.20q came back as %.20q", what, test.text, got)
+			}
 		}
+		stored := f.append(session, says("user", test.text, 0))[0]
+		same("message", stored.Blocks[0].Text)
+		same("message", must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{After: stored.Seq - 1}))(t)[0].Blocks[0].Text)
+
+		titled := must(f.store.CreateSession(ctx, memory.Session{Agent: f.agent, User: f.user, Title: test.text, CreatedAt: at}))(t)
+		same("title", titled.Title)
+		same("title", must(f.store.Session(ctx, f.user, titled.ID))(t).Title)
+
+		agent := must(f.store.PutAgent(ctx, fmt.Sprintf("agent%d", i), test.text, at))(t)
+		same("manifest", agent.Manifest)
+		agents := must(f.store.Agents(ctx))(t)
+		same("manifest", agents[slices.IndexFunc(agents, func(a memory.Agent) bool { return a.ID == agent.ID })].Manifest)
+
+		r := must(f.store.Frontier(ctx, f.user, session))(t).Revision
+		summary := must(f.store.CommitLeaf(ctx, f.user, r, leafOf([]memory.Message{stored}, test.text)))(t)
+		same("summary", summary.Text)
+		summaries := must(f.store.Summaries(ctx, f.user, session))(t)
+		equal(t, summaries[len(summaries)-1], summary)
+
+		run := memory.CompactionRun{Session: session, Agent: f.agent, Reason: test.text, StartedAt: at}
+		check(t, f.store.RecordCompaction(ctx, f.user, run))
+		runs := must(f.store.Compactions(ctx, f.user, session))(t)
+		same("reason", runs[len(runs)-1].Reason)
+	}
+}
+
+func testTimes(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	zone := time.FixedZone("", -5*3600)
+	for _, when := range []time.Time{
+		time.Date(2026, 3, 23, 9, 0, 0, 999_999_999, zone), time.Date(1969, 12, 31, 23, 59, 59, 123_456_789, time.UTC),
+		time.Unix(0, 0), time.Date(1, 1, 1, 0, 0, 1, 1, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+	} {
+		d := says("user", "x", 0)
+		d.At = when
+		m := f.append(session, d)[0]
+		equal(t, m.At, when.UTC().Truncate(time.Microsecond))
+		equal(t, must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{After: m.Seq - 1}))(t)[0].At, m.At)
 	}
 }
 
@@ -476,49 +531,6 @@ func testCommitLeafRefuses(t *testing.T, f *fixture) {
 	}
 }
 
-// Invariant 6, for leaves: whatever is appended and summarised, the frontier
-// covers each message once, in order, and gives it back as it was.
-func testFrontierIsLossless(t *testing.T, f *fixture) {
-	ctx := t.Context()
-	rapid.Check(t, func(r *rapid.T) {
-		session := f.session(f.user)
-		var all []memory.Message
-		for step := range rapid.IntRange(1, 12).Draw(r, "steps") {
-			frontier := must(f.store.Frontier(ctx, f.user, session))(t)
-			if rapid.Bool().Draw(r, "append") || len(frontier.Items) == 0 {
-				var drafts []memory.Draft
-				for i := range rapid.IntRange(1, 5).Draw(r, "messages") {
-					drafts = append(drafts, says("user", fmt.Sprintf("%d.%d %s", step, i, rapid.String().Draw(r, "text")), time.Duration(step)*time.Second))
-				}
-				all = append(all, f.append(session, drafts...)...)
-				continue
-			}
-			from := rapid.IntRange(0, len(frontier.Items)-1).Draw(r, "from")
-			var run []memory.Message
-			for _, item := range frontier.Items[from:] {
-				if item.Message == nil || len(run) > 0 && rapid.IntRange(0, 3).Draw(r, "stop") == 0 {
-					break
-				}
-				run = append(run, *item.Message)
-			}
-			if len(run) > 0 {
-				must(f.store.CommitLeaf(ctx, f.user, frontier.Revision, leafOf(run, "summary")))(t)
-			}
-		}
-		var covered []memory.Message
-		for _, item := range must(f.store.Frontier(ctx, f.user, session))(t).Items {
-			if item.Message != nil {
-				covered = append(covered, *item.Message)
-			} else {
-				covered = append(covered, must(f.store.Expand(ctx, f.user, item.Summary.ID))(t)...)
-			}
-		}
-		if !reflect.DeepEqual(covered, all) {
-			r.Fatalf("the frontier covers %d messages, %d were stored, or they differ", len(covered), len(all))
-		}
-	})
-}
-
 func testCompactions(t *testing.T, f *fixture) {
 	session := f.session(f.user)
 	run := memory.CompactionRun{
@@ -533,34 +545,93 @@ func testCompactions(t *testing.T, f *fixture) {
 	equal(t, must(f.store.Compactions(t.Context(), f.user, session))(t), []memory.CompactionRun{run, second})
 }
 
+// holding is a session with something of everything.
+type holding struct {
+	session  memory.SessionID
+	messages []memory.Message
+	summary  memory.Summary
+	revision memory.Revision
+}
+
+func (f *fixture) holding() holding {
+	f.t.Helper()
+	h := holding{session: f.session(f.user)}
+	h.messages = f.append(h.session, says("user", "secret", 0), says("assistant", "secret", 0))
+	first := must(f.store.Frontier(f.t.Context(), f.user, h.session))(f.t)
+	h.summary = must(f.store.CommitLeaf(f.t.Context(), f.user, first.Revision, leafOf(h.messages[:1], "secret")))(f.t)
+	h.revision = must(f.store.Frontier(f.t.Context(), f.user, h.session))(f.t).Revision
+	return h
+}
+
+// within is every method that reaches into a session, by name.
+func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.Context) error {
+	refresh := memory.Injection{At: at, Blocks: []boundary.Content{content(f.t, "x")}}
+	run := memory.CompactionRun{Session: h.session, Agent: f.agent, Trigger: memory.TriggerGap, Outcome: memory.OutcomeDone, StartedAt: at}
+	return map[string]func(context.Context) error{
+		"Session": func(ctx context.Context) error { _, err := f.store.Session(ctx, user, h.session); return err },
+		"CreateSession": func(ctx context.Context) error {
+			_, err := f.store.CreateSession(ctx, memory.Session{Agent: f.agent, User: user, Parent: h.session, CreatedAt: at})
+			return err
+		},
+		"Append": func(ctx context.Context) error {
+			_, err := f.store.Append(ctx, user, h.session, says("user", "x", 0))
+			return err
+		},
+		"Inject": func(ctx context.Context) error { _, err := f.store.Inject(ctx, user, h.session, refresh); return err },
+		"Messages": func(ctx context.Context) error {
+			_, err := f.store.Messages(ctx, user, h.session, memory.MessageQuery{})
+			return err
+		},
+		"Frontier": func(ctx context.Context) error { _, err := f.store.Frontier(ctx, user, h.session); return err },
+		"CommitLeaf": func(ctx context.Context) error {
+			_, err := f.store.CommitLeaf(ctx, user, h.revision, leafOf(h.messages[1:], "x"))
+			return err
+		},
+		"Summaries":        func(ctx context.Context) error { _, err := f.store.Summaries(ctx, user, h.session); return err },
+		"Expand":           func(ctx context.Context) error { _, err := f.store.Expand(ctx, user, h.summary.ID); return err },
+		"RecordCompaction": func(ctx context.Context) error { return f.store.RecordCompaction(ctx, user, run) },
+		"Compactions":      func(ctx context.Context) error { _, err := f.store.Compactions(ctx, user, h.session); return err },
+	}
+}
+
+// beside is every other method but Close.
+func (f *fixture) beside() map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"DefaultUser": func(ctx context.Context) error { _, err := f.store.DefaultUser(ctx); return err },
+		"Users":       func(ctx context.Context) error { _, err := f.store.Users(ctx); return err },
+		"PutUser": func(ctx context.Context) error {
+			return f.store.PutUser(ctx, memory.User{ID: memory.NewID[memory.UserID](), Name: "late", CreatedAt: at})
+		},
+		"PutAgent": func(ctx context.Context) error { _, err := f.store.PutAgent(ctx, "late", "", at); return err },
+		"Agents":   func(ctx context.Context) error { _, err := f.store.Agents(ctx); return err },
+		"Sessions": func(ctx context.Context) error {
+			_, err := f.store.Sessions(ctx, f.user, memory.SessionQuery{})
+			return err
+		},
+		"LastActivity": func(ctx context.Context) error { _, err := f.store.LastActivity(ctx, f.user, f.agent); return err },
+	}
+}
+
+func testEveryMethodIsListed(t *testing.T, f *fixture) {
+	listed := f.within(f.user, holding{})
+	maps.Copy(listed, f.beside())
+	listed["Close"] = nil
+	methods := reflect.TypeFor[memory.Store]()
+	for i := range methods.NumMethod() {
+		if _, ok := listed[methods.Method(i).Name]; !ok {
+			t.Errorf("the suite knows nothing of %s: who may call it, and what a cancelled context does to it", methods.Method(i).Name)
+		}
+	}
+}
+
 // Invariant 10: what is another user's does not exist, by any method.
 func testUsersAreApart(t *testing.T, f *fixture) {
 	ctx := t.Context()
-	session := f.session(f.user)
-	messages := f.append(session, says("user", "secret", 0), says("assistant", "secret", 0))
-	frontier := must(f.store.Frontier(ctx, f.user, session))(t)
-	summary := must(f.store.CommitLeaf(ctx, f.user, frontier.Revision, leafOf(messages[:1], "secret")))(t)
-	now := must(f.store.Frontier(ctx, f.user, session))(t)
+	h := f.holding()
+	before := f.everything(h.session)
 	for _, stranger := range []memory.UserID{f.other, memory.NewID[memory.UserID](), {}} {
-		for name, call := range map[string]func() error{
-			"Session":  func() error { _, err := f.store.Session(ctx, stranger, session); return err },
-			"Append":   func() error { _, err := f.store.Append(ctx, stranger, session, says("user", "x", 0)); return err },
-			"Messages": func() error { _, err := f.store.Messages(ctx, stranger, session, memory.MessageQuery{}); return err },
-			"Inject": func() error {
-				_, err := f.store.Inject(ctx, stranger, session, memory.Injection{At: at, Blocks: []boundary.Content{content(t, "x")}})
-				return err
-			},
-			"Frontier": func() error { _, err := f.store.Frontier(ctx, stranger, session); return err },
-			"CommitLeaf": func() error {
-				_, err := f.store.CommitLeaf(ctx, stranger, now.Revision, leafOf(messages[1:], "x"))
-				return err
-			},
-			"Summaries":        func() error { _, err := f.store.Summaries(ctx, stranger, session); return err },
-			"Expand":           func() error { _, err := f.store.Expand(ctx, stranger, summary.ID); return err },
-			"RecordCompaction": func() error { return f.store.RecordCompaction(ctx, stranger, memory.CompactionRun{Session: session}) },
-			"Compactions":      func() error { _, err := f.store.Compactions(ctx, stranger, session); return err },
-		} {
-			if err := call(); !errors.Is(err, memory.ErrNotFound) {
+		for name, call := range f.within(stranger, h) {
+			if err := call(ctx); !errors.Is(err, memory.ErrNotFound) {
 				t.Errorf("%s by %s: %v", name, stranger, err)
 			}
 		}
@@ -568,37 +639,30 @@ func testUsersAreApart(t *testing.T, f *fixture) {
 	if got := must(f.store.Sessions(ctx, f.other, memory.SessionQuery{}))(t); len(got) != 0 {
 		t.Errorf("another user lists %+v", got)
 	}
-	equal(t, must(f.store.Frontier(ctx, f.user, session))(t), now)
+	if got := must(f.store.LastActivity(ctx, f.other, f.agent))(t); !got.IsZero() {
+		t.Errorf("another user was active at %v", got)
+	}
+	equal(t, f.everything(h.session), before)
+	for name, call := range f.within(f.user, h) {
+		if err := call(ctx); err != nil {
+			t.Errorf("%s by its own user: %v", name, err)
+		}
+	}
 }
 
-// S9, for what the store has: random operations, and no canary crosses over.
-func testRandomUsersStayApart(t *testing.T, f *fixture) {
-	ctx := t.Context()
-	users := []memory.UserID{f.user, f.other}
-	sessions := map[memory.UserID][]memory.SessionID{}
-	for _, u := range users {
-		sessions[u] = []memory.SessionID{f.session(u)}
+// everything is all that its user can read of a session, and of what is beside.
+func (f *fixture) everything(session memory.SessionID) []any {
+	f.t.Helper()
+	ctx := f.t.Context()
+	all := []any{
+		must(f.store.Users(ctx))(f.t), must(f.store.Agents(ctx))(f.t), must(f.store.Sessions(ctx, f.user, memory.SessionQuery{}))(f.t),
+		must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(f.t), must(f.store.Frontier(ctx, f.user, session))(f.t),
+		must(f.store.Compactions(ctx, f.user, session))(f.t),
 	}
-	everyone := append(append([]memory.SessionID{}, sessions[f.user]...), sessions[f.other]...)
-	rapid.Check(t, func(r *rapid.T) {
-		user := rapid.SampledFrom(users).Draw(r, "user")
-		session := rapid.SampledFrom(everyone).Draw(r, "session")
-		if rapid.Bool().Draw(r, "write") {
-			d := says("user", "canary-"+user.String(), 0)
-			if _, err := f.store.Append(ctx, user, session, d); err != nil && !errors.Is(err, memory.ErrNotFound) {
-				r.Fatal(err)
-			}
-		}
-		messages, err := f.store.Messages(ctx, user, session, memory.MessageQuery{})
-		if err != nil && !errors.Is(err, memory.ErrNotFound) {
-			r.Fatal(err)
-		}
-		for _, m := range messages {
-			if text := m.Blocks[0].Text; text != "canary-"+user.String() {
-				r.Fatalf("%s reads %s", user, text)
-			}
-		}
-	})
+	for _, v := range must(f.store.Summaries(ctx, f.user, session))(f.t) {
+		all = append(all, v, must(f.store.Expand(ctx, f.user, v.ID))(f.t))
+	}
+	return all
 }
 
 func testWritersAndReaders(t *testing.T, f *fixture) {
@@ -646,47 +710,152 @@ func testWritersAndReaders(t *testing.T, f *fixture) {
 	}
 }
 
-func testCancelledContext(t *testing.T, f *fixture) {
-	session := f.session(f.user)
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := f.store.Append(cancelled, f.user, session, says("user", "x", 0)); !errors.Is(err, context.Canceled) {
-		t.Errorf("append: %v", err)
-	}
-	if _, err := f.store.Messages(cancelled, f.user, session, memory.MessageQuery{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("read: %v", err)
-	}
-	if got := f.append(session, says("user", "y", 0)); got[0].Seq != 1 {
-		t.Errorf("the next message is %+v", got)
-	}
-}
-
-func testEverythingSurvivesOpen(t *testing.T, f *fixture) {
+// Eight writers of one session, among them two that compact it: each message
+// has a place of its own, and of two compactions that read the same frontier one
+// is told so.
+func testOneSessionManyWriters(t *testing.T, f *fixture) {
+	const writers, each = 6, 20
 	ctx := t.Context()
 	session := f.session(f.user)
-	messages := f.append(session, says("user", "a", 0), says("assistant", "b", 0))
-	frontier := must(f.store.Frontier(ctx, f.user, session))(t)
-	must(f.store.CommitLeaf(ctx, f.user, frontier.Revision, leafOf(messages[:1], "s")))(t)
-	read := func() []any {
-		return []any{
-			must(f.store.Users(ctx))(t), must(f.store.Agents(ctx))(t), must(f.store.Sessions(ctx, f.user, memory.SessionQuery{}))(t),
-			must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(t), must(f.store.Frontier(ctx, f.user, session))(t),
-			must(f.store.Summaries(ctx, f.user, session))(t),
+	var group sync.WaitGroup
+	for i := range writers {
+		group.Go(func() {
+			for n := range each {
+				d := says("user", fmt.Sprintf("%d.%d", i, n), 0)
+				d.EventKey = fmt.Sprint(n) // the same of every writer
+				if _, err := f.store.Append(ctx, f.user, session, d, says("assistant", "answer", 0)); err != nil {
+					t.Errorf("append: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range 2 {
+		group.Go(func() {
+			for range each {
+				frontier, err := f.store.Frontier(ctx, f.user, session)
+				if err != nil {
+					t.Errorf("frontier: %v", err)
+					return
+				}
+				i := slices.IndexFunc(frontier.Items, func(item memory.Item) bool { return item.Message != nil })
+				if i < 0 {
+					continue
+				}
+				if _, err := f.store.CommitLeaf(ctx, f.user, frontier.Revision, leafOf([]memory.Message{*frontier.Items[i].Message}, "s")); err != nil && !errors.Is(err, memory.ErrConflict) {
+					t.Errorf("commit: %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	messages := must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(t)
+	// Each key once, each answer every time.
+	if want := each + writers*each; len(messages) != want {
+		t.Errorf("%d messages, want %d", len(messages), want)
+	}
+	for i, m := range messages {
+		if m.Seq != int64(i+1) {
+			t.Fatalf("message %d has place %d", i, m.Seq)
 		}
 	}
-	before := read()
+	equalLists(t, f.covered(session), messages)
+}
+
+// covered is what the frontier stands for.
+func (f *fixture) covered(session memory.SessionID) (messages []memory.Message) {
+	f.t.Helper()
+	for _, item := range must(f.store.Frontier(f.t.Context(), f.user, session))(f.t).Items {
+		if item.Message != nil {
+			messages = append(messages, *item.Message)
+		} else {
+			messages = append(messages, must(f.store.Expand(f.t.Context(), f.user, item.Summary.ID))(f.t)...)
+		}
+	}
+	return messages
+}
+
+func testCancelledContext(t *testing.T, f *fixture) {
+	h := f.holding()
+	before := f.everything(h.session)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	calls := f.within(f.user, h)
+	maps.Copy(calls, f.beside())
+	for name, call := range calls {
+		if err := call(cancelled); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	if _, err := f.store.Users(late); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after its deadline: %v", err)
+	}
+	equal(t, f.everything(h.session), before)
+}
+
+// A context may end while a message is being written: then the store may have it
+// or not, but never half, and what it acknowledged it has.
+func testCancelledMeanwhile(t *testing.T, f *fixture) {
+	session := f.session(f.user)
+	var acknowledged []memory.Message
+	for n := range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			// Another number of turns of the scheduler each time.
+			for range n % 40 {
+				runtime.Gosched()
+			}
+			cancel()
+			close(ended)
+		}()
+		stored, err := f.store.Append(ctx, f.user, session, says("user", "question", 0), says("assistant", "answer", 0))
+		<-ended
+		if err == nil {
+			acknowledged = append(acknowledged, stored...)
+		} else if !errors.Is(err, context.Canceled) {
+			t.Fatalf("append %d: %v", n, err)
+		}
+	}
+	messages := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{}))(t)
+	equalLists(t, f.covered(session), messages)
+	s := must(f.store.Session(t.Context(), f.user, session))(t)
+	if s.Messages != len(messages) || s.Messages != 2*s.Exchanges || s.UserMessages != s.Exchanges {
+		t.Errorf("%d messages are counted as %+v", len(messages), s)
+	}
+	known := map[memory.MessageID]bool{}
+	for _, m := range messages {
+		known[m.ID] = true
+	}
+	for _, m := range acknowledged {
+		if !known[m.ID] {
+			t.Errorf("message %s was acknowledged and is not there", m.ID)
+		}
+	}
+	f.append(session, says("user", "the store goes on", 0))
+}
+
+// Invariant 5, without a crash.
+func testEverythingSurvivesOpen(t *testing.T, f *fixture) {
+	h := f.holding()
+	check(t, injectErr(f, h.session, at))
+	check(t, f.within(f.user, h)["RecordCompaction"](t.Context()))
+	before := f.everything(h.session)
 	f.reopen()
-	equal(t, read(), before)
+	equal(t, f.everything(h.session), before)
 }
 
 func testClosed(t *testing.T, f *fixture) {
-	session := f.session(f.user)
+	h := f.holding()
 	check(t, f.store.Close())
 	check(t, f.store.Close())
-	if _, err := f.store.Append(t.Context(), f.user, session, says("user", "x", 0)); err == nil {
-		t.Error("a closed store takes messages")
-	}
-	if _, err := f.store.Users(t.Context()); err == nil {
-		t.Error("a closed store answers")
+	calls := f.within(f.user, h)
+	maps.Copy(calls, f.beside())
+	for name, call := range calls {
+		if call(t.Context()) == nil {
+			t.Errorf("%s of a closed store does not fail", name)
+		}
 	}
 }

@@ -12,14 +12,15 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -49,6 +50,7 @@ type Store struct {
 	read  *sql.DB
 
 	appending appendStatements
+	showing   showStatements
 
 	mu sync.RWMutex
 	// closed is guarded by mu, which every operation holds for reading.
@@ -67,6 +69,15 @@ const applicationID = 0x47425853
 // a reader's first look.
 const busyTimeout = 10 * time.Second
 
+// readers is how many connections read at the same time.
+const readers = 4
+
+// smallestPage is the least size in bytes of a page, and so of a database.
+const smallestPage = 512
+
+// errDamaged is for a file of ours that cannot be right.
+var errDamaged = errors.New("the file is damaged: put a backup in its place")
+
 const (
 	kvShared       = "shared"
 	keyDefaultUser = "default_user_uuid"
@@ -78,6 +89,10 @@ const (
 // it was.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	s := &Store{path: path, readOnly: options.ReadOnly}
+	// Two names of one file are to meet at one lock.
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		s.path = target
+	}
 	if err := s.open(ctx, options); err != nil {
 		s.shut()
 		return nil, fmt.Errorf("open database %s: %w", path, err)
@@ -86,21 +101,27 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context, options Options) error {
-	if err := looksLikeDatabase(s.path); err != nil {
+	if err := looksLikeDatabase(s.path, s.readOnly); err != nil {
 		return err
 	}
 	if s.readOnly {
 		var err error
-		if s.read, err = connect(s.path, "ro", 4, "query_only(ON)"); err != nil {
+		if s.read, err = connect(s.path, "ro", readers, "query_only(ON)"); err != nil {
 			return err
 		}
 		s.write = s.read
-		return s.checkVersion(ctx, s.read)
+		if err := s.checkVersion(ctx, s.read); err != nil {
+			return err
+		}
+		return s.showing.prepare(ctx, s.read)
 	}
 	if err := s.prepareFiles(); err != nil {
 		return err
 	}
 	if err := s.look(ctx); err != nil {
+		return err
+	}
+	if err := ownersAlone(s.path); err != nil {
 		return err
 	}
 	var err error
@@ -114,7 +135,10 @@ func (s *Store) open(ctx context.Context, options Options) error {
 	if err := s.migrate(ctx, now()); err != nil {
 		return err
 	}
-	if s.read, err = connect(s.path, "rw", 4, "query_only(ON)"); err != nil {
+	if s.read, err = connect(s.path, "rw", readers, "query_only(ON)"); err != nil {
+		return err
+	}
+	if err := s.showing.prepare(ctx, s.read); err != nil {
 		return err
 	}
 	return s.appending.prepare(ctx, s.write)
@@ -133,7 +157,7 @@ func (s *Store) prepareFiles() error {
 		return writable(err)
 	}
 	if !ok {
-		return memory.ErrInUse
+		return fmt.Errorf("%w: stop the process that holds %s, or open the database for reading", memory.ErrInUse, s.lock.Path())
 	}
 	file, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -142,22 +166,45 @@ func (s *Store) prepareFiles() error {
 	return file.Close()
 }
 
+// ownersAlone takes a database that was made with wider modes, by a copy or a
+// restored backup, away from everybody else. What SQLite puts beside it has the
+// modes of the file itself.
+func ownersAlone(path string) error {
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		info, err := os.Stat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o077 == 0 {
+			continue
+		}
+		if err := os.Chmod(name, 0o600); err != nil {
+			return writable(err)
+		}
+	}
+	return nil
+}
+
 // writable says of an error of the file system that it means a store which
 // cannot be written, if it does.
 func writable(err error) error {
-	text := err.Error()
-	if errors.Is(err, fs.ErrPermission) || strings.Contains(text, "read-only file system") || strings.Contains(text, "not a directory") {
-		return fmt.Errorf("%w: %w", memory.ErrReadOnly, err)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w: %w: make the directory and the file writable, or choose another place", memory.ErrReadOnly, err)
 	}
 	return err
 }
 
 // looksLikeDatabase refuses other files before SQLite, which might change
-// them, sees them. An absent or empty file will become a database.
-func looksLikeDatabase(path string) error {
+// them, sees them. An absent or empty file will become a database, unless it
+// must exist.
+func looksLikeDatabase(path string, exists bool) error {
 	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && !exists {
 		return nil
+	} else if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("not allowed to read it: %w", err)
 	} else if err != nil {
 		return writable(err)
 	}
@@ -166,14 +213,20 @@ func looksLikeDatabase(path string) error {
 	if err != nil {
 		return err
 	}
-	if info.IsDir() {
-		return fmt.Errorf("it is a directory: %w", memory.ErrForeign)
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("it is not a regular file: %w", memory.ErrForeign)
 	}
 	const magic = "SQLite format 3\x00"
 	head := make([]byte, len(magic))
-	n, _ := file.ReadAt(head, 0)
-	if n > 0 && string(head[:n]) != magic {
+	n, err := file.ReadAt(head, 0)
+	switch {
+	case err != nil && err != io.EOF:
+		return err
+	case string(head[:n]) != magic[:n]:
 		return fmt.Errorf("it is not an SQLite file: %w", memory.ErrForeign)
+	case n > 0 && info.Size() < smallestPage:
+		// SQLite takes so short a file for a new one and writes over it.
+		return errDamaged
 	}
 	return nil
 }
@@ -223,7 +276,7 @@ func (s *Store) checkVersion(ctx context.Context, db *sql.DB) error {
 	}
 	latest := len(versions())
 	switch {
-	case application != applicationID && (application != 0 || tables > 0):
+	case application != applicationID && (application != 0 || version != 0 || tables > 0):
 		return fmt.Errorf("it belongs to another program: %w", memory.ErrForeign)
 	case version > latest:
 		return fmt.Errorf("it has schema %d, this version knows %d: %w", version, latest, memory.ErrNewer)
@@ -328,6 +381,7 @@ func (s *Store) Close() error {
 
 func (s *Store) shut() error {
 	s.appending.close()
+	s.showing.close()
 	var errs []error
 	if s.read != nil {
 		errs = append(errs, s.read.Close())
@@ -349,13 +403,15 @@ func explain(err error) error {
 	}
 	switch failure.Code() & 0xff {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-		return fmt.Errorf("%w: %w", memory.ErrReadOnly, err)
+		return fmt.Errorf("%w: %w: make the directory and the file writable, or choose another place", memory.ErrReadOnly, err)
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return fmt.Errorf("another program holds the database, close it there: %w", err)
 	case sqlite3.SQLITE_NOTADB:
 		return fmt.Errorf("%w: %w", memory.ErrForeign, err)
 	case sqlite3.SQLITE_FULL:
 		return fmt.Errorf("the disk is full, nothing was written: %w", err)
 	case sqlite3.SQLITE_CORRUPT:
-		return fmt.Errorf("the file is damaged: put a backup in its place: %w", err)
+		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return err
 }

@@ -18,7 +18,7 @@ func (s *Store) reading(ctx context.Context, what string, f func(*sql.Tx) error)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return fmt.Errorf("%s: %w", what, errClosed)
+		return s.failed(ctx, what, errClosed)
 	}
 	tx, err := s.read.BeginTx(ctx, nil)
 	if err == nil {
@@ -26,32 +26,82 @@ func (s *Store) reading(ctx context.Context, what string, f func(*sql.Tx) error)
 		err = f(tx)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, explain(err))
+		return s.failed(ctx, what, err)
 	}
 	return nil
 }
 
-// writing runs f in a transaction, which is on disk when writing returns nil.
-func (s *Store) writing(ctx context.Context, what string, f func(*sql.Tx) error) error {
+// writing runs f in a transaction, which is on disk when writing returns nil. A
+// process that dies before the commit leaves nothing of it. It waits for its
+// turn as long as ctx allows; the transaction itself waits for nobody, so that
+// f gets a context that does not end (to watch one costs more than to insert a
+// row), and ctx is asked once more before the commit.
+func (s *Store) writing(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return fmt.Errorf("%s: %w", what, errClosed)
+		return s.failed(ctx, what, errClosed)
 	}
 	if s.readOnly {
-		return fmt.Errorf("%s: the database was opened for reading: %w", what, memory.ErrReadOnly)
+		return s.failed(ctx, what, fmt.Errorf("%w: it was opened for reading", memory.ErrReadOnly))
 	}
-	tx, err := s.write.BeginTx(ctx, nil)
-	if err == nil {
-		defer tx.Rollback()
-		if err = f(tx); err == nil {
-			err = tx.Commit()
-		}
-	}
+	writer, err := s.write.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, explain(err))
+		return s.failed(ctx, what, err)
+	}
+	defer writer.Close()
+	if err := transact(ctx, writer, f); err != nil {
+		return s.failed(ctx, what, err)
 	}
 	return nil
+}
+
+func transact(ctx context.Context, writer *sql.Conn, f func(context.Context, *sql.Tx) error) error {
+	unending := context.WithoutCancel(ctx)
+	tx, err := writer.BeginTx(unending, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := f(unending, tx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// failed says what could not be done and, unless the caller's own values are
+// why, in which file.
+func (s *Store) failed(ctx context.Context, what string, err error) error {
+	if errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrConflict) || errors.Is(err, memory.ErrInvalid) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	// When its context ends, a transaction is rolled back beside whoever works
+	// in it, who may notice that first.
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
+	return fmt.Errorf("%s: database %s: %w", what, s.path, explain(err))
+}
+
+// prepare makes statements for queries, each at the place beside it.
+func prepare(ctx context.Context, db *sql.DB, queries map[**sql.Stmt]string) (err error) {
+	for statement, query := range queries {
+		if *statement, err = db.PrepareContext(ctx, query); err != nil {
+			return explain(err)
+		}
+	}
+	return nil
+}
+
+func closeAll(statements ...*sql.Stmt) {
+	for _, s := range statements {
+		if s != nil {
+			_ = s.Close()
+		}
+	}
 }
 
 // row is what *sql.Row and *sql.Rows have in common.
@@ -107,6 +157,9 @@ func (i identifier[K]) Scan(value any) error {
 	return nil
 }
 
+// valid is text as it is stored: see memory.Store.
+func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
 func into[K any](id *memory.ID[K]) identifier[K] { return identifier[K]{id} }
 
 // instant reads a time from a column.
@@ -150,10 +203,13 @@ func (s *Store) Users(ctx context.Context) (users []memory.User, err error) {
 // PutUser implements memory.Store.
 func (s *Store) PutUser(ctx context.Context, u memory.User) error {
 	what := fmt.Sprintf("put user %q", u.Name)
-	if !memory.ValidName(u.Name) || u.ID.IsZero() {
-		return fmt.Errorf("%s: a name out of form or no id: %w", what, memory.ErrInvalid)
+	if !memory.ValidName(u.Name) {
+		return fmt.Errorf("%s: the name is out of form: %w", what, memory.ErrInvalid)
 	}
-	return s.writing(ctx, what, func(tx *sql.Tx) error {
+	if u.ID.IsZero() {
+		return fmt.Errorf("%s: it has no id: %w", what, memory.ErrInvalid)
+	}
+	return s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		taken := false
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE name = ? AND id <> ?)", u.Name, blob(u.ID)).Scan(&taken); err != nil {
 			return err
@@ -186,12 +242,12 @@ func scanAgent(r row) (a memory.Agent, err error) {
 func (s *Store) PutAgent(ctx context.Context, name, manifest string, at time.Time) (a memory.Agent, err error) {
 	what := fmt.Sprintf("put agent %q", name)
 	if !memory.ValidName(name) {
-		return a, fmt.Errorf("%s: a name out of form: %w", what, memory.ErrInvalid)
+		return a, fmt.Errorf("%s: the name is out of form: %w", what, memory.ErrInvalid)
 	}
-	err = s.writing(ctx, what, func(tx *sql.Tx) error {
+	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		id := memory.NewID[memory.AgentID]()
 		a, err = scanAgent(tx.QueryRowContext(ctx, "INSERT INTO agents VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET manifest = excluded.manifest RETURNING "+agentColumns,
-			blob(id), name, manifest, micros(at)))
+			blob(id), name, valid(manifest), micros(at)))
 		return err
 	})
 	return a, err
@@ -222,7 +278,7 @@ func (s *Store) CreateSession(ctx context.Context, v memory.Session) (created me
 	if v.CreatedAt.IsZero() {
 		return created, fmt.Errorf("create session: no time: %w", memory.ErrInvalid)
 	}
-	err = s.writing(ctx, "create session", func(tx *sql.Tx) error {
+	err = s.writing(ctx, "create session", func(ctx context.Context, tx *sql.Tx) error {
 		var user, agent, parent, exists bool
 		if err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE id = ?), EXISTS (SELECT 1 FROM agents WHERE id = ?),
 			?3 IS NULL OR EXISTS (SELECT 1 FROM sessions WHERE id = ?3 AND user_id = ?1), EXISTS (SELECT 1 FROM sessions WHERE id = ?4)`,
@@ -241,35 +297,26 @@ func (s *Store) CreateSession(ctx context.Context, v memory.Session) (created me
 		}
 		created, err = scanSession(tx.QueryRowContext(ctx, `INSERT INTO sessions (id, agent_id, user_id, parent_session_id, title, created_at, last_active_at)
 			VALUES (?, ?, ?, ?, ?, ?6, ?6) RETURNING `+sessionColumns,
-			blob(v.ID), blob(v.Agent), blob(v.User), blob(v.Parent), strings.ToValidUTF8(v.Title, "\ufffd"), micros(v.CreatedAt)))
+			blob(v.ID), blob(v.Agent), blob(v.User), blob(v.Parent), valid(v.Title), micros(v.CreatedAt)))
 		return err
 	})
 	return created, err
 }
 
-func session(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.SessionID) (memory.Session, error) {
-	v, err := scanSession(tx.QueryRowContext(ctx, "SELECT "+sessionColumns+" FROM sessions WHERE id = ? AND user_id = ?", blob(id), blob(user)))
-	return v, found(err)
-}
-
 // Session implements memory.Store.
 func (s *Store) Session(ctx context.Context, user memory.UserID, id memory.SessionID) (v memory.Session, err error) {
 	err = s.reading(ctx, "read session "+id.String(), func(tx *sql.Tx) error {
-		v, err = session(ctx, tx, user, id)
-		return err
+		v, err = scanSession(tx.StmtContext(ctx, s.showing.session).QueryRowContext(ctx, blob(id), blob(user)))
+		return found(err)
 	})
 	return v, err
 }
 
 // Sessions implements memory.Store.
 func (s *Store) Sessions(ctx context.Context, user memory.UserID, q memory.SessionQuery) (sessions []memory.Session, err error) {
-	limit := -1
-	if q.Limit > 0 {
-		limit = q.Limit
-	}
 	err = s.reading(ctx, "read sessions", func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, "SELECT "+sessionColumns+" FROM sessions WHERE user_id = ?1 AND (?2 IS NULL OR agent_id = ?2) ORDER BY last_active_at DESC, id DESC LIMIT ?3",
-			blob(user), blob(q.Agent), limit)
+			blob(user), blob(q.Agent), limit(q.Limit))
 		sessions, err = all(rows, err, scanSession)
 		return err
 	})

@@ -42,8 +42,10 @@ CREATE TABLE sessions (
 	revision          INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
-CREATE INDEX sessions_agent_user ON sessions (agent_id, user_id, last_active_at);
-CREATE INDEX sessions_user ON sessions (user_id, last_active_at);
+-- Without last_active_at, which every message moves: an append would write
+-- two pages more.
+CREATE INDEX sessions_agent_user ON sessions (agent_id, user_id);
+CREATE INDEX sessions_user ON sessions (user_id);
 CREATE INDEX sessions_parent ON sessions (parent_session_id);
 
 CREATE TABLE messages (
@@ -54,6 +56,8 @@ CREATE TABLE messages (
 	source     TEXT NOT NULL,
 	-- content is the JSON list of blocks, as it came
 	content    TEXT NOT NULL,
+	-- text is memory.Plain of content, to be searched; never for a prompt
+	text       TEXT NOT NULL,
 	tokens     INTEGER NOT NULL,
 	trust      TEXT NOT NULL,
 	event_key  TEXT,
@@ -64,7 +68,9 @@ CREATE UNIQUE INDEX messages_seq ON messages (session_id, seq);
 CREATE UNIQUE INDEX messages_event ON messages (session_id, event_key) WHERE event_key IS NOT NULL;
 
 CREATE TABLE summaries (
-	id          BLOB PRIMARY KEY CHECK (length(id) = 16),
+	-- number is the order in which they were made
+	number      INTEGER PRIMARY KEY,
+	id          BLOB NOT NULL UNIQUE CHECK (length(id) = 16),
 	session_id  BLOB NOT NULL REFERENCES sessions (id),
 	depth       INTEGER NOT NULL,
 	text        TEXT NOT NULL,
