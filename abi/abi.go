@@ -181,14 +181,15 @@ type FilesReadRequest struct {
 	Length int    `json:"length"`
 }
 
-// HTTPFetchRequest asks for one HTTP exchange. The result is a header in JSON
+// HTTPFetchRequest asks for one HTTP exchange. The request is followed by one LF
+// and its body, if it has one. The result is a header in JSON
 // (HTTPFetchResult), one LF, and the raw body.
 type HTTPFetchRequest struct {
 	Method string      `json:"method"`
 	URL    string      `json:"url"`
 	Header [][2]string `json:"header,omitempty"`
-	// Body is base64 in JSON, as encoding/json writes []byte.
-	Body []byte `json:"body,omitempty"`
+	// Body follows the JSON.
+	Body []byte `json:"-"`
 	// TimeoutMillis is at most the host's limit; 0 means the limit.
 	TimeoutMillis int `json:"timeout_ms,omitempty"`
 }
@@ -207,10 +208,12 @@ type KVGetRequest struct {
 	Key string `json:"key"`
 }
 
-// KVSetRequest stores one value.
+// KVSetRequest stores one value. The request is followed by one LF and the
+// value.
 type KVSetRequest struct {
-	Key   string `json:"key"`
-	Value []byte `json:"value"`
+	Key string `json:"key"`
+	// Value follows the JSON.
+	Value []byte `json:"-"`
 }
 
 // KVDeleteRequest removes one value; an absent one is not an error.

@@ -5,17 +5,24 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/abi/tokens"
 )
 
 // Ports are what a guest can reach beyond its box. A nil port answers every
 // call with not_granted, so the zero Ports reach nothing.
 type Ports struct {
 	Files Files
+	HTTP  HTTP
+	KV    KV
+	LLM   LLM
 }
 
 // Files reads granted directories. Its errors reach the guest as the code of
@@ -27,6 +34,44 @@ type Files interface {
 	// Read returns at most Length bytes, which is at least 0 and within the
 	// hand's limit; Offset is not negative.
 	Read(ctx context.Context, r abi.FilesReadRequest) ([]byte, error)
+}
+
+// HTTP makes requests to granted hosts. It is called like Files.
+type HTTP interface {
+	// Fetch makes one exchange, redirects included. The body has at most the
+	// hand's HTTPBytes, else Truncated is set. It returns how many requests
+	// were sent, also beside an error, at most budget.
+	Fetch(ctx context.Context, r abi.HTTPFetchRequest, budget HTTPBudget) (head abi.HTTPFetchResult, body []byte, sent int, err error)
+}
+
+// HTTPBudget is what one exchange may use.
+type HTTPBudget struct {
+	// Requests bounds the requests, redirects included; at least 1.
+	Requests int
+	// BodyBytes bounds the body of the answer.
+	BodyBytes int64
+	// Timeout bounds the exchange.
+	Timeout time.Duration
+}
+
+// KV keeps values of one hand for one subject. It is called like Files. Keys
+// are 1 to 512 bytes of UTF-8.
+type KV interface {
+	// Get fails with abi.KindNotFound for an absent key.
+	Get(ctx context.Context, r abi.KVGetRequest) ([]byte, error)
+	// Set fails with abi.KindQuotaExceeded when the subject's values would
+	// be more than they may.
+	Set(ctx context.Context, r abi.KVSetRequest) error
+	Delete(ctx context.Context, r abi.KVDeleteRequest) error
+	// List's request has a Limit between 1 and 1,000.
+	List(ctx context.Context, r abi.KVListRequest) (abi.KVListResult, error)
+}
+
+// LLM asks the host's model. It is called like Files.
+type LLM interface {
+	// Complete answers one prompt in at most MaxOutputTokens, which is at
+	// least 1.
+	Complete(ctx context.Context, r abi.LLMCompleteRequest) (abi.LLMCompleteResult, error)
 }
 
 // hostFunction is one import of the contract. Its parameters and its result, if
@@ -71,13 +116,12 @@ var hostFunctions = []hostFunction{
 	}},
 	{abi.ModuleFiles, "list", 2, true, capability((*call).filesList)},
 	{abi.ModuleFiles, "read", 2, true, capability((*call).filesRead)},
-	// What stands behind these comes with the ports that carry them.
-	{abi.ModuleHTTP, "fetch", 2, true, refuse},
-	{abi.ModuleKV, "get", 2, true, refuse},
-	{abi.ModuleKV, "set", 2, true, refuse},
-	{abi.ModuleKV, "delete", 2, true, refuse},
-	{abi.ModuleKV, "list", 2, true, refuse},
-	{abi.ModuleLLM, "complete", 2, true, refuse},
+	{abi.ModuleHTTP, "fetch", 2, true, capability((*call).httpFetch)},
+	{abi.ModuleKV, "get", 2, true, capability((*call).kvGet)},
+	{abi.ModuleKV, "set", 2, true, capability((*call).kvSet)},
+	{abi.ModuleKV, "delete", 2, true, capability((*call).kvDelete)},
+	{abi.ModuleKV, "list", 2, true, capability((*call).kvList)},
+	{abi.ModuleLLM, "complete", 2, true, capability((*call).llmComplete)},
 }
 
 func instantiateHostModules(ctx context.Context, runtime wazero.Runtime) error {
@@ -167,12 +211,9 @@ func capability[Request any](run func(*call, context.Context, Request) ([]byte, 
 		if !ok {
 			return abi.KindBadPointer.Code()
 		}
-		if len(raw) > abi.MaxRequestBytes {
-			return abi.KindTooLarge.Code()
-		}
 		var request Request
-		if err := json.Unmarshal(raw, &request); err != nil {
-			return abi.KindBadRequest.Code()
+		if kind := decode(raw, &request, c.module.limits); kind != "" {
+			return kind.Code()
 		}
 		result, err := c.outside(ctx, func() ([]byte, error) { return run(c, ctx, request) })
 		if ctx.Err() != nil {
@@ -189,6 +230,34 @@ func capability[Request any](run func(*call, context.Context, Request) ([]byte, 
 	}
 }
 
+// decode reads a request and, where it can have one, a copy of the raw bytes
+// that follow its line: the guest may change its memory while the host works.
+func decode(raw []byte, request any, limits abi.Limits) abi.Kind {
+	var body *[]byte
+	var most int64
+	switch r := request.(type) {
+	case *abi.HTTPFetchRequest:
+		body, most = &r.Body, limits.HTTPBytes
+	case *abi.KVSetRequest:
+		body, most = &r.Value, limits.KVValueBytes
+	}
+	if body != nil {
+		var follows []byte
+		raw, follows, _ = bytes.Cut(raw, []byte("\n"))
+		if int64(len(follows)) > most {
+			return abi.KindTooLarge
+		}
+		*body = bytes.Clone(follows)
+	}
+	if len(raw) > abi.MaxRequestBytes {
+		return abi.KindTooLarge
+	}
+	if err := json.Unmarshal(raw, request); err != nil {
+		return abi.KindBadRequest
+	}
+	return ""
+}
+
 // outside runs the host's part of a call, during which another guest may have
 // this one's place.
 func (c *call) outside(ctx context.Context, run func() ([]byte, error)) ([]byte, error) {
@@ -197,20 +266,13 @@ func (c *call) outside(ctx context.Context, run func() ([]byte, error)) ([]byte,
 	return run()
 }
 
-func refuse(_ context.Context, c *call, _ api.Memory, _ []uint64) int32 {
-	c.result = nil
-	return abi.KindNotGranted.Code()
-}
-
 func (c *call) filesList(ctx context.Context, r abi.FilesListRequest) ([]byte, error) {
 	if c.ports.Files == nil {
 		return nil, abi.KindNotGranted
 	}
-	if r.Limit < 0 || r.Limit > maxListLimit {
-		return nil, abi.KindBadRequest
-	}
-	if r.Limit == 0 {
-		r.Limit = maxListLimit
+	var err error
+	if r.Limit, err = pageLimit(r.Limit); err != nil {
+		return nil, err
 	}
 	page, err := c.ports.Files.List(ctx, r)
 	if err != nil {
@@ -220,6 +282,16 @@ func (c *call) filesList(ctx context.Context, r abi.FilesListRequest) ([]byte, e
 }
 
 const maxListLimit = 1000
+
+func pageLimit(asked int) (int, error) {
+	switch {
+	case asked < 0 || asked > maxListLimit:
+		return 0, abi.KindBadRequest
+	case asked == 0:
+		return maxListLimit, nil
+	}
+	return asked, nil
+}
 
 func (c *call) filesRead(ctx context.Context, r abi.FilesReadRequest) ([]byte, error) {
 	limits := c.module.limits
@@ -237,4 +309,108 @@ func (c *call) filesRead(ctx context.Context, r abi.FilesReadRequest) ([]byte, e
 	data, err := c.ports.Files.Read(ctx, r)
 	c.fileBytes += int64(len(data))
 	return data, err
+}
+
+func (c *call) httpFetch(ctx context.Context, r abi.HTTPFetchRequest) ([]byte, error) {
+	limits := c.module.limits
+	switch {
+	case c.ports.HTTP == nil:
+		return nil, abi.KindNotGranted
+	case r.TimeoutMillis < 0:
+		return nil, abi.KindBadRequest
+	case c.requests >= limits.HTTPRequests:
+		return nil, abi.KindQuotaExceeded
+	}
+	timeout := limits.HTTPTimeout
+	if asked := time.Duration(r.TimeoutMillis) * time.Millisecond; r.TimeoutMillis > 0 && r.TimeoutMillis < int(timeout/time.Millisecond) {
+		timeout = asked
+	}
+	head, body, sent, err := c.ports.HTTP.Fetch(ctx, r, HTTPBudget{Requests: limits.HTTPRequests - c.requests, BodyBytes: limits.HTTPBytes, Timeout: timeout})
+	c.requests += max(sent, 1)
+	if err != nil {
+		return nil, err
+	}
+	result, err := json.Marshal(head)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(result, '\n'), body...), nil
+}
+
+// maxKeyBytes bounds a key.
+const maxKeyBytes = 512
+
+func (c *call) checkKV(key string) error {
+	switch {
+	case c.ports.KV == nil:
+		return abi.KindNotGranted
+	case key == "" || len(key) > maxKeyBytes || !utf8.ValidString(key):
+		return abi.KindBadRequest
+	}
+	return nil
+}
+
+func (c *call) kvGet(ctx context.Context, r abi.KVGetRequest) ([]byte, error) {
+	if err := c.checkKV(r.Key); err != nil {
+		return nil, err
+	}
+	return c.ports.KV.Get(ctx, r)
+}
+
+func (c *call) kvSet(ctx context.Context, r abi.KVSetRequest) ([]byte, error) {
+	if err := c.checkKV(r.Key); err != nil {
+		return nil, err
+	}
+	return nil, c.ports.KV.Set(ctx, r)
+}
+
+func (c *call) kvDelete(ctx context.Context, r abi.KVDeleteRequest) ([]byte, error) {
+	if err := c.checkKV(r.Key); err != nil {
+		return nil, err
+	}
+	return nil, c.ports.KV.Delete(ctx, r)
+}
+
+func (c *call) kvList(ctx context.Context, r abi.KVListRequest) ([]byte, error) {
+	if c.ports.KV == nil {
+		return nil, abi.KindNotGranted
+	}
+	var err error
+	if r.Limit, err = pageLimit(r.Limit); err != nil {
+		return nil, err
+	}
+	page, err := c.ports.KV.List(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(page)
+}
+
+// llmComplete counts prompts before they are sent and answers when they are
+// there, so that neither sum is ever over its limit.
+func (c *call) llmComplete(ctx context.Context, r abi.LLMCompleteRequest) ([]byte, error) {
+	limits := c.module.limits
+	input := tokens.Estimate(r.System) + tokens.Estimate(r.Prompt)
+	left := c.maxOutputTokens - c.llmOutput
+	switch {
+	case c.ports.LLM == nil:
+		return nil, abi.KindNotGranted
+	case r.MaxOutputTokens < 0 || strings.TrimSpace(r.Prompt) == "":
+		return nil, abi.KindBadRequest
+	case c.llmCalls >= limits.LLMCalls, input > limits.LLMInputTokens-c.llmInput, left <= 0:
+		return nil, abi.KindQuotaExceeded
+	}
+	if r.MaxOutputTokens == 0 || r.MaxOutputTokens > left {
+		r.MaxOutputTokens = left
+	}
+	c.llmCalls++
+	c.llmInput += input
+	result, err := c.ports.LLM.Complete(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	// A model that takes no notice of its limit is cut to it.
+	result.Text = tokens.Cut(result.Text, r.MaxOutputTokens)
+	c.llmOutput += max(tokens.Estimate(result.Text), min(result.OutputTokens, r.MaxOutputTokens), 0)
+	return json.Marshal(result)
 }

@@ -76,7 +76,7 @@ func (m *Module) Query(ctx context.Context, q abi.Query, ports Ports) (Result, e
 	}
 	defer leave()
 
-	c := &call{module: m, ports: ports, query: encoded}
+	c := &call{module: m, ports: ports, query: encoded, maxOutputTokens: q.MaxOutputTokens}
 	began := time.Now()
 	err = c.run(ctx)
 	result := c.outcome(q.MaxOutputTokens, err)
@@ -139,9 +139,11 @@ type call struct {
 	failure   []byte
 	log       logBuffer
 	result    []byte
-	calls     int
-	fileBytes int64
-	stderr    tail
+	// What the capability calls have used of their limits.
+	calls, requests, llmCalls            int
+	llmInput, llmOutput, maxOutputTokens int
+	fileBytes                            int64
+	stderr                               tail
 	// fault is a panic of the host's own code during a host call.
 	fault error
 }
