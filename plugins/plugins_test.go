@@ -84,7 +84,7 @@ func buildHand(t *testing.T, dir string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	outline, err := wasm.Parse(module)
+	outline, err := wasm.Decode(module)
 	if err != nil {
 		t.Fatal(err)
 	}

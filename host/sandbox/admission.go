@@ -6,11 +6,27 @@ import (
 	"strings"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
 // MaxModuleBytes bounds a module.
 const MaxModuleBytes = 32 << 20
+
+// Caps on what a module may consist of. The engine's compiler is quadratic in
+// some of them, and honest modules stay far below: the largest body seen in a
+// Go guest is 46 KB.
+const (
+	maxFunctions  = 100_000
+	maxBodyBytes  = 256 << 10
+	maxBranches   = 16_000 // blocks and conditional branches in one body
+	maxNesting    = 1000
+	maxLocalLoops = 1_000_000 // locals × loops of one body
+	maxTypeValues = 1000      // parameters, and results
+	maxTables     = 16
+	maxGlobals    = 100_000
+	maxTargets    = 64_000 // labels of all branch tables in one body
+)
 
 // admitted is a module that may be compiled, as it goes to the engine.
 type admitted struct {
@@ -18,27 +34,66 @@ type admitted struct {
 	digest     string
 	profile    Profile
 	initialize bool
+	// start tells that the module had a start section.
+	start bool
 }
 
 // admit decides whether a module may be compiled at all, before the engine
-// sees a byte of it. Clamping and metering, which rewrite the module, have
-// their place between the checks and the return.
+// sees a byte of it: it is decoded, held against the caps and validated as it
+// is; only then is it clamped and metered.
 func admit(module []byte, limits abi.Limits, granted []abi.Capability) (admitted, error) {
-	refuse := func(kind abi.Kind, format string, args ...any) (admitted, error) {
-		return admitted{}, &abi.Error{Kind: kind, Text: fmt.Sprintf(format, args...)}
-	}
-	if len(module) > MaxModuleBytes {
-		return refuse(abi.KindBadModule, "module is %d bytes: at most %d are allowed", len(module), MaxModuleBytes)
-	}
-	outline, err := wasm.Parse(module)
-	if err != nil {
-		return admitted{}, &abi.Error{Kind: abi.KindBadModule, Text: "malformed module", Err: err}
-	}
-	profile, err := profileOf(outline)
+	m, profile, err := examine(module, limits, granted)
 	if err != nil {
 		return admitted{}, err
 	}
-	for i, imported := range outline.Imports {
+	a := admitted{
+		digest:     Digest(module),
+		profile:    profile,
+		initialize: exportsFunction(m, abi.ExportInitialize),
+		start:      m.Start != nil,
+	}
+	a.module, err = meter.Rewrite(m, meter.Limits{
+		TableElements: uint32(limits.TableElements), StackBytes: int32(limits.StackBytes),
+	})
+	if err != nil {
+		return admitted{}, &abi.Error{Kind: abi.KindBadModule, Text: "the module cannot be metered", Err: err}
+	}
+	return a, nil
+}
+
+// calls returns the exports to call, in order, the entry last.
+func (a admitted) calls() []string {
+	var calls []string
+	if a.start {
+		calls = append(calls, meter.Start)
+	}
+	if a.profile == ProfileCommand {
+		return append(calls, abi.ExportStart)
+	}
+	if a.initialize {
+		calls = append(calls, abi.ExportInitialize)
+	}
+	return append(calls, abi.ExportQuery)
+}
+
+func exportsFunction(m *wasm.Module, name string) bool {
+	return slices.ContainsFunc(m.Exports, func(e wasm.Export) bool { return e.Name == name && e.Kind == wasm.KindFunction })
+}
+
+// examine decodes a module and refuses what may not be compiled.
+func examine(module []byte, limits abi.Limits, granted []abi.Capability) (*wasm.Module, Profile, error) {
+	refuse := func(kind abi.Kind, format string, args ...any) (*wasm.Module, Profile, error) {
+		return nil, "", &abi.Error{Kind: kind, Text: fmt.Sprintf(format, args...)}
+	}
+	m, err := decode(module)
+	if err != nil {
+		return nil, "", err
+	}
+	profile, err := profileOf(m)
+	if err != nil {
+		return nil, "", err
+	}
+	for i, imported := range m.Imports {
 		if imported.Kind != wasm.KindFunction {
 			return refuse(abi.KindBadModule, "import %d is a %s: a hand imports functions only", i, imported.Kind)
 		}
@@ -49,25 +104,115 @@ func admit(module []byte, limits abi.Limits, granted []abi.Capability) (admitted
 			return refuse(abi.KindBadModule, "import %d is not in ABI %d (%s)", i, abi.Version, plainName(imported))
 		}
 	}
-	if m := outline.Memory; m != nil && m.Min*wasm.PageBytes > uint64(limits.MemoryBytes) {
-		return refuse(abi.KindOutOfMemory, "it needs %d MiB of memory from the start: the limit is %d MiB",
-			m.Min*wasm.PageBytes>>20, limits.MemoryBytes>>20)
+	if err := checkCaps(m); err != nil {
+		return nil, "", &abi.Error{Kind: abi.KindBadModule, Text: "over a cap", Err: err}
 	}
-	return admitted{
-		module:  outline.Bare(),
-		digest:  Digest(module),
-		profile: profile,
-		initialize: slices.ContainsFunc(outline.Exports, func(e wasm.Export) bool {
-			return e.Name == abi.ExportInitialize && e.Kind == wasm.KindFunction
-		}),
-	}, nil
+	if err := m.Validate(); err != nil {
+		return nil, "", &abi.Error{Kind: abi.KindBadModule, Text: "invalid module", Err: err}
+	}
+	for _, memory := range m.Memories {
+		if memory.Min*wasm.PageBytes > uint64(limits.MemoryBytes) {
+			return refuse(abi.KindOutOfMemory, "it needs %d MiB of memory from the start: the limit is %d MiB",
+				memory.Min*wasm.PageBytes>>20, limits.MemoryBytes>>20)
+		}
+	}
+	elements := uint64(0)
+	for _, table := range m.Tables {
+		elements += uint64(table.Min)
+	}
+	if elements > uint64(limits.TableElements) {
+		return refuse(abi.KindOutOfMemory, "its tables begin with %d elements: the limit is %d", elements, limits.TableElements)
+	}
+	return m, profile, nil
+}
+
+func decode(module []byte) (*wasm.Module, error) {
+	if len(module) > MaxModuleBytes {
+		return nil, &abi.Error{Kind: abi.KindBadModule, Text: fmt.Sprintf("module is %d bytes: at most %d are allowed", len(module), MaxModuleBytes)}
+	}
+	m, err := wasm.Decode(module)
+	if err != nil {
+		return nil, &abi.Error{Kind: abi.KindBadModule, Text: "malformed module", Err: err}
+	}
+	return m, nil
+}
+
+// checkCaps refuses what would be too much for the engine's compiler.
+func checkCaps(m *wasm.Module) error {
+	for _, c := range []struct {
+		what       string
+		have, most int
+	}{
+		{"functions", len(m.Functions), maxFunctions}, {"tables", len(m.Tables), maxTables}, {"globals", len(m.Globals), maxGlobals},
+	} {
+		if c.have > c.most {
+			return fmt.Errorf("%d %s: at most %d are allowed", c.have, c.what, c.most)
+		}
+	}
+	for i, t := range m.Types {
+		if max(len(t.Params), len(t.Results)) > maxTypeValues {
+			return fmt.Errorf("type %d has %d parameters and %d results: at most %d are allowed", i, len(t.Params), len(t.Results), maxTypeValues)
+		}
+	}
+	for i, b := range m.Bodies {
+		if err := checkBody(m, i, b); err != nil {
+			return fmt.Errorf("function %d, code section at byte %d: %w", m.Imported(wasm.KindFunction)+i, b.Offset, err)
+		}
+	}
+	return nil
+}
+
+func checkBody(m *wasm.Module, n int, b wasm.Body) error {
+	if b.Size > maxBodyBytes {
+		return fmt.Errorf("its body has %d bytes: at most %d are allowed", b.Size, maxBodyBytes)
+	}
+	locals := b.LocalCount
+	if t := m.Functions[n]; int(t) < len(m.Types) {
+		locals += len(m.Types[t].Params)
+	}
+	branches, loops, nesting, targets := 0, 0, 0, 0
+	scanner := wasm.NewScanner(b.Expression)
+	for scanner.More() {
+		i, err := scanner.Next()
+		if err != nil {
+			return err
+		}
+		switch i.Op {
+		case wasm.OpLoop:
+			loops++
+			branches++
+			nesting++
+		case wasm.OpBlock, wasm.OpIf:
+			branches++
+			nesting++
+		case wasm.OpBrIf:
+			branches++
+		case wasm.OpBrTable:
+			branches++
+			targets += len(i.Targets)
+		case wasm.OpEnd:
+			nesting--
+		}
+		if nesting > maxNesting {
+			return fmt.Errorf("its blocks nest deeper than %d", maxNesting)
+		}
+	}
+	switch {
+	case branches > maxBranches:
+		return fmt.Errorf("%d blocks and branches: at most %d are allowed", branches, maxBranches)
+	case targets > maxTargets:
+		return fmt.Errorf("%d labels in branch tables: at most %d are allowed", targets, maxTargets)
+	case locals*loops > maxLocalLoops:
+		return fmt.Errorf("%d locals and %d loops: the product is at most %d", locals, loops, maxLocalLoops)
+	}
+	return nil
 }
 
 // profileOf finds the entry. By WASI's convention a module that exports _start
 // is a command, whatever else it exports: nothing else may be called in it.
-func profileOf(outline *wasm.Module) (Profile, error) {
+func profileOf(m *wasm.Module) (Profile, error) {
 	query, foreign := false, ""
-	for _, e := range outline.Exports {
+	for _, e := range m.Exports {
 		switch {
 		case e.Kind != wasm.KindFunction:
 		case e.Name == abi.ExportStart:
@@ -123,9 +268,17 @@ type Outline struct {
 	Profile     Profile
 	Imports     []wasm.Import
 	Exports     []wasm.Export
-	Memory      *wasm.Memory
-	Functions   int
+	Sections    []wasm.Section
 	Permissions []abi.Capability
+	// Memory is what the module declares, and is nil if it has none;
+	// MemoryPages is what it can grow to with the default limits.
+	Memory      *wasm.Memory
+	MemoryPages uint64
+	// Tables are what the module declares; TableMax are the maxima that they
+	// are clamped to.
+	Tables    []wasm.Table
+	TableMax  []uint32
+	Functions int
 	// Manifest is the manifest section; nil if the module has none.
 	Manifest []byte
 	// Refusal says why the module would not be admitted with the default
@@ -134,27 +287,41 @@ type Outline struct {
 }
 
 // Inspect reads a module's outline. It runs and compiles nothing. The error is
-// of kind bad_module and returned only if not even the outline can be read;
-// otherwise what is wrong is the outline's Refusal.
+// of kind bad_module and returned only if the bytes are not a module; otherwise
+// what is wrong is the outline's Refusal.
 func Inspect(module []byte) (Outline, error) {
-	if len(module) > MaxModuleBytes {
-		return Outline{}, &abi.Error{Kind: abi.KindBadModule, Text: fmt.Sprintf("module is %d bytes: at most %d are allowed", len(module), MaxModuleBytes)}
-	}
-	outline, err := wasm.Parse(module)
+	m, err := decode(module)
 	if err != nil {
-		return Outline{}, &abi.Error{Kind: abi.KindBadModule, Text: "malformed module", Err: err}
+		return Outline{}, err
 	}
 	out := Outline{
-		Digest: Digest(module), Bytes: len(module), Imports: outline.Imports, Exports: outline.Exports,
-		Memory: outline.Memory, Functions: outline.Functions,
+		Digest: Digest(module), Bytes: len(module), Imports: m.Imports, Exports: m.Exports, Sections: m.Sections,
+		Tables: m.Tables, Functions: len(m.Functions),
 	}
-	out.Manifest, _ = outline.Custom(abi.ManifestSection)
-	for _, i := range outline.Imports {
+	if len(m.Memories) > 0 {
+		out.Memory = &m.Memories[0]
+		out.MemoryPages = uint64(abi.DefaultLimits().MemoryBytes) / wasm.PageBytes
+		if most := out.Memory.Max; most != nil {
+			out.MemoryPages = min(out.MemoryPages, *most)
+		}
+	}
+	out.Manifest, _ = m.Custom(abi.ManifestSection)
+	for _, i := range m.Imports {
 		if c, ok := abi.CapabilityOf(i.Module); ok && !slices.Contains(out.Permissions, c) {
 			out.Permissions = append(out.Permissions, c)
 		}
 	}
 	result, err := admit(module, abi.DefaultLimits(), abi.Capabilities())
 	out.Profile, out.Refusal = result.profile, err
+	if err != nil {
+		return out, nil
+	}
+	clamped, err := wasm.Decode(result.module)
+	if err != nil {
+		return Outline{}, &abi.Error{Kind: abi.KindBadModule, Text: "the metered module", Err: err}
+	}
+	for _, table := range clamped.Tables {
+		out.TableMax = append(out.TableMax, *table.Max)
+	}
 	return out, nil
 }

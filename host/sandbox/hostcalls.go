@@ -14,6 +14,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
 )
 
 // Ports are what a guest can reach beyond its box. A nil port answers every
@@ -23,6 +24,17 @@ type Ports struct {
 	HTTP  HTTP
 	KV    KV
 	LLM   LLM
+	// Fixed replaces the guest's clock and random numbers; nil means the
+	// machine's. With it, equal queries of equal modules use equal fuel.
+	Fixed *Fixed
+}
+
+// Fixed is a world without chance: a clock that begins at Now, moves on by a
+// microsecond each time it is read and by what the guest sleeps, without
+// waiting; and random numbers that Seed decides.
+type Fixed struct {
+	Now  time.Time
+	Seed uint64
 }
 
 // Files reads granted directories. Its errors reach the guest as the code of
@@ -89,10 +101,10 @@ var hostFunctions = []hostFunction{
 		return int32(len(c.query))
 	}},
 	{abi.ModuleCore, "query_read", 2, true, func(_ context.Context, c *call, memory api.Memory, args []uint64) int32 {
-		return copyOut(memory, args, c.query)
+		return c.copyOut(memory, args, c.query)
 	}},
 	{abi.ModuleCore, "result_read", 2, true, func(_ context.Context, c *call, memory api.Memory, args []uint64) int32 {
-		return copyOut(memory, args, c.result)
+		return c.copyOut(memory, args, c.result)
 	}},
 	{abi.ModuleCore, "reply", 2, true, func(_ context.Context, c *call, memory api.Memory, args []uint64) int32 {
 		text, ok := view(memory, args[0], args[1])
@@ -104,13 +116,17 @@ var hostFunctions = []hostFunction{
 	{abi.ModuleCore, "fail", 2, false, func(_ context.Context, c *call, memory api.Memory, args []uint64) int32 {
 		c.failed = true
 		if text, ok := view(memory, args[0], args[1]); ok {
-			c.failure = bytes.Clone(text[:min(len(text), 16<<10)])
+			text = text[:min(len(text), 16<<10)]
+			c.charge(len(text))
+			c.failure = bytes.Clone(text)
 		}
 		return 0
 	}},
 	{abi.ModuleCore, "log", 3, false, func(_ context.Context, c *call, memory api.Memory, args []uint64) int32 {
 		if text, ok := view(memory, args[1], args[2]); ok {
-			c.log.add(abi.Level(int32(args[0])), string(text[:min(len(text), c.module.limits.LogBytes)]))
+			text = text[:min(len(text), c.module.limits.LogBytes)]
+			c.charge(len(text))
+			c.log.add(abi.Level(int32(args[0])), string(text))
 		}
 		return 0
 	}},
@@ -125,6 +141,10 @@ var hostFunctions = []hostFunction{
 }
 
 func instantiateHostModules(ctx context.Context, runtime wazero.Runtime) error {
+	i64 := []api.ValueType{api.ValueTypeI64}
+	if _, err := runtime.NewHostModuleBuilder(meter.Module).NewFunctionBuilder().WithGoFunction(api.GoFunc(tick), i64, i64).Export(meter.Tick).Instantiate(ctx); err != nil {
+		return fmt.Errorf("host module %s: %w", meter.Module, err)
+	}
 	builders := map[string]wazero.HostModuleBuilder{}
 	for _, f := range hostFunctions {
 		b := builders[f.module]
@@ -159,6 +179,9 @@ func (f hostFunction) guarded() api.GoModuleFunc {
 		var status int32
 		defer func() {
 			if r := recover(); r != nil {
+				if end, ok := r.(ending); ok {
+					panic(end)
+				}
 				c.fault = fmt.Errorf("panic in %s.%s: %v", f.module, f.name, r)
 				status = abi.KindUnavailable.Code()
 			}
@@ -179,15 +202,18 @@ func view(memory api.Memory, ptr, size uint64) ([]byte, bool) {
 	return memory.Read(uint32(ptr), uint32(size))
 }
 
-func copyOut(memory api.Memory, args []uint64, from []byte) int32 {
+func (c *call) copyOut(memory api.Memory, args []uint64, from []byte) int32 {
 	to, ok := view(memory, args[0], args[1])
 	if !ok {
 		return abi.KindBadPointer.Code()
 	}
-	return int32(copy(to, from))
+	n := copy(to, from)
+	c.charge(n)
+	return int32(n)
 }
 
 func (c *call) addReply(text []byte) int32 {
+	c.charge(len(text))
 	c.replySize += len(text)
 	kept := text[:min(len(text), c.module.limits.OutputBytes-len(c.reply))]
 	c.reply = append(c.reply, kept...)
@@ -211,8 +237,9 @@ func capability[Request any](run func(*call, context.Context, Request) ([]byte, 
 		if !ok {
 			return abi.KindBadPointer.Code()
 		}
+		c.charge(min(len(raw), abi.MaxRequestBytes))
 		var request Request
-		if kind := decode(raw, &request, c.module.limits); kind != "" {
+		if kind := decodeRequest(raw, &request, c.module.limits); kind != "" {
 			return kind.Code()
 		}
 		result, err := c.outside(ctx, func() ([]byte, error) { return run(c, ctx, request) })
@@ -230,9 +257,9 @@ func capability[Request any](run func(*call, context.Context, Request) ([]byte, 
 	}
 }
 
-// decode reads a request and, where it can have one, a copy of the raw bytes
+// decodeRequest reads a request and, where it can have one, a copy of the raw bytes
 // that follow its line: the guest may change its memory while the host works.
-func decode(raw []byte, request any, limits abi.Limits) abi.Kind {
+func decodeRequest(raw []byte, request any, limits abi.Limits) abi.Kind {
 	var body *[]byte
 	var most int64
 	switch r := request.(type) {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -50,6 +52,8 @@ type Result struct {
 	MemoryBytes int64
 	// Calls counts the capability calls.
 	Calls int
+	// Fuel is what the guest used, in units of about one instruction.
+	Fuel int64
 }
 
 // Query asks the module one question in a fresh instance. The result is valid
@@ -143,9 +147,16 @@ type call struct {
 	calls, requests, llmCalls            int
 	llmInput, llmOutput, maxOutputTokens int
 	fileBytes                            int64
-	stderr                               tail
+	stderr                               []byte
 	// fault is a panic of the host's own code during a host call.
 	fault error
+
+	deadline time.Time
+	// granted is the slice that the guest is using; used is what it used
+	// before that, and hostFuel what host calls were charged.
+	granted, used, hostFuel int64
+	// ticked says that a tick ended the guest, with nothing granted.
+	ticked bool
 }
 
 type callKey struct{}
@@ -154,6 +165,7 @@ func (c *call) run(ctx context.Context) error {
 	m := c.module
 	limited, cancel := context.WithTimeout(ctx, m.limits.Timeout)
 	defer cancel()
+	c.deadline, _ = limited.Deadline()
 	c.log.bytesLeft, c.log.linesLeft = m.limits.LogBytes, m.limits.LogLines
 	c.memory.limit, c.memory.total, c.memory.bound = uint64(m.limits.MemoryBytes), &m.engine.memory, m.engine.config.MemoryBytes
 	defer c.memory.release()
@@ -169,10 +181,12 @@ func (c *call) run(ctx context.Context) error {
 		return c.explain(ctx, limited, err)
 	}
 	defer instance.Close(context.Background())
-	if m.profile == ProfileCommand {
-		return c.explain(ctx, limited, c.command(guest, instance))
+	err = c.enter(guest, instance)
+	c.settle(instance)
+	if err == nil && c.fuel() > m.limits.Fuel {
+		err = errOutOfFuel
 	}
-	return c.explain(ctx, limited, c.reactor(guest, instance))
+	return c.explain(ctx, limited, err)
 }
 
 // takePlace waits for one of the places for guests that run; it gives up, and
@@ -202,47 +216,43 @@ func (c *call) instantiate(ctx context.Context) (instance api.Module, err error)
 			err = errNoMemory
 		}
 	}()
-	config := wazero.NewModuleConfig().
-		WithName("").
-		WithStartFunctions().
-		WithSysWalltime().
-		WithSysNanotime().
-		WithRandSource(randomWhile{ctx}).
-		WithNanosleep(func(ns int64) { sleep(ctx, time.Duration(ns)) })
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	if c.ports.Fixed != nil {
+		config = c.fixed(config, ctx)
+	} else {
+		config = config.WithSysWalltime().WithSysNanotime().WithRandSource(random{c, ctx, rand.Reader}).
+			WithNanosleep(func(ns int64) { c.sleep(ctx, time.Duration(ns)) })
+	}
 	if c.module.profile == ProfileCommand {
-		config = config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(&c.stderr)
+		config = config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(failureWriter{c})
 	} else {
 		config = config.WithStdout(logWriter{c, abi.LevelInfo}).WithStderr(logWriter{c, abi.LevelWarn})
 	}
 	return c.module.runtime.InstantiateModule(ctx, c.module.compiled, config)
 }
 
-func (c *call) reactor(ctx context.Context, instance api.Module) error {
-	if c.module.starts {
-		if _, err := instance.ExportedFunction(abi.ExportInitialize).Call(ctx); err != nil {
-			return err
+// enter calls the module's exports in order.
+func (c *call) enter(ctx context.Context, instance api.Module) error {
+	var results []uint64
+	var err error
+	for _, name := range c.module.calls {
+		if results, err = instance.ExportedFunction(name).Call(ctx); err != nil {
+			break
 		}
 	}
-	results, err := instance.ExportedFunction(abi.ExportQuery).Call(ctx)
-	if err != nil {
+	if c.module.profile == ProfileReactor {
+		if err == nil && int32(results[0]) != 0 && !c.failed {
+			err = c.module.errorf(abi.KindHandFailed, "failed with status %d", int32(results[0]))
+		}
 		return err
 	}
-	if status := int32(results[0]); status != 0 && !c.failed {
-		return c.module.errorf(abi.KindHandFailed, "failed with status %d", status)
-	}
-	return nil
-}
-
-func (c *call) command(ctx context.Context, instance api.Module) error {
-	_, err := instance.ExportedFunction(abi.ExportStart).Call(ctx)
-	exit, ok := errors.AsType[*sys.ExitError](err)
-	if !ok || ctx.Err() != nil {
+	exit, exited := errors.AsType[*sys.ExitError](err)
+	switch {
+	case !exited:
 		return err
+	case exit.ExitCode() != 0:
+		c.failed, c.failure = true, c.stderr
 	}
-	if exit.ExitCode() == 0 {
-		return nil
-	}
-	c.failed, c.failure = true, c.stderr.bytes()
 	return nil
 }
 
@@ -255,6 +265,10 @@ func (c *call) explain(parent, limited context.Context, err error) error {
 	}
 	exit, exited := errors.AsType[*sys.ExitError](err)
 	switch {
+	case errors.Is(err, errOutOfFuel):
+		return m.errorf(abi.KindOutOfFuel, "ran out of fuel: the limit is %d units", m.limits.Fuel)
+	case errors.Is(err, errStackOverflow):
+		return m.errorf(abi.KindStackOverflow, "its call stack overflowed: the limit is %d MiB", m.limits.StackBytes>>20)
 	case c.fault != nil:
 		return &abi.Error{Hand: m.name, Kind: abi.KindUnavailable, Text: "internal error of the host", Err: c.fault}
 	case err == nil && c.failed:
@@ -263,7 +277,7 @@ func (c *call) explain(parent, limited context.Context, err error) error {
 		return nil
 	case errors.Is(parent.Err(), context.Canceled):
 		return &abi.Error{Hand: m.name, Kind: abi.KindTimeout, Text: "query cancelled", Err: context.Canceled}
-	case limited.Err() != nil:
+	case limited.Err() != nil || errors.Is(err, errTimeIsUp):
 		if deadline, ok := parent.Deadline(); ok && parent.Err() != nil {
 			return m.errorf(abi.KindTimeout, "query timed out at its caller's deadline, %s", deadline.UTC().Format(time.RFC3339))
 		}
@@ -301,6 +315,7 @@ func engineText(err error) string {
 func (c *call) outcome(maxTokens int, err error) Result {
 	r := Result{
 		Calls:       c.calls,
+		Fuel:        c.fuel(),
 		MemoryBytes: int64(c.memory.peak),
 		LogDropped:  c.log.dropped,
 	}
@@ -336,25 +351,56 @@ func wholeRunes(text []byte) []byte {
 	return text
 }
 
-// randomWhile gives random bytes until its context is done. It gives them in
-// pieces, so that a guest that asks for its whole memory cannot outstay a
-// deadline.
-type randomWhile struct{ ctx context.Context }
+// random gives random bytes until its context is done. It gives them in pieces,
+// so that a guest that asks for its whole memory cannot outstay a deadline.
+type random struct {
+	call *call
+	ctx  context.Context
+	from io.Reader
+}
 
-func (r randomWhile) Read(b []byte) (int, error) {
+func (r random) Read(b []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return rand.Read(b[:min(len(b), 64<<10)])
+	b = b[:min(len(b), 64<<10)]
+	r.call.charge(len(b))
+	return r.from.Read(b)
 }
 
-func sleep(ctx context.Context, d time.Duration) {
+// sleep gives up the guest's place meanwhile.
+func (c *call) sleep(ctx context.Context, d time.Duration) {
+	c.charge(0)
+	c.leavePlace()
+	defer c.takePlace(ctx)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
+}
+
+// fixed gives the guest the clock and the chance of Ports.Fixed.
+func (c *call) fixed(config wazero.ModuleConfig, ctx context.Context) wazero.ModuleConfig {
+	passed := time.Duration(1) // a Go guest takes zero for a broken clock
+	read := func() time.Duration {
+		passed += time.Microsecond
+		return passed
+	}
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], c.ports.Fixed.Seed)
+	return config.
+		WithWalltime(func() (int64, int32) {
+			now := c.ports.Fixed.Now.Add(read())
+			return now.Unix(), int32(now.Nanosecond())
+		}, 1).
+		WithNanotime(func() int64 { return int64(read()) }, 1).
+		WithNanosleep(func(ns int64) {
+			c.charge(0)
+			passed += min(time.Duration(ns), 1<<40)
+		}).
+		WithRandSource(random{c, ctx, mathrand.NewChaCha8(seed)})
 }
 
 // logBuffer keeps the first lines of a log and counts the rest.
@@ -388,6 +434,7 @@ type logWriter struct {
 }
 
 func (w logWriter) Write(b []byte) (int, error) {
+	w.call.charge(len(b))
 	w.call.log.add(w.level, string(b[:min(len(b), abi.MaxRequestBytes)]))
 	return len(b), nil
 }
@@ -399,17 +446,14 @@ func (w replyWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// tail keeps the last bytes written to it.
-type tail struct{ kept []byte }
+// failureWriter keeps the last bytes written to it.
+type failureWriter struct{ call *call }
 
-const tailBytes = 4 << 10
+const failureBytes = 4 << 10
 
-func (t *tail) Write(b []byte) (int, error) {
-	t.kept = append(t.kept, b[max(0, len(b)-tailBytes):]...)
-	t.kept = t.kept[max(0, len(t.kept)-tailBytes):]
+func (w failureWriter) Write(b []byte) (int, error) {
+	w.call.charge(len(b))
+	kept := append(w.call.stderr, b[max(0, len(b)-failureBytes):]...)
+	w.call.stderr = kept[max(0, len(kept)-failureBytes):]
 	return len(b), nil
 }
-
-func (t *tail) bytes() []byte { return t.kept }
-
-var _ io.Writer = (*tail)(nil)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"golang.org/x/sync/semaphore"
 
@@ -142,9 +143,10 @@ type Module struct {
 	limits   abi.Limits
 	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
-	starts   bool // exports _initialize
-	slots    *semaphore.Weighted
-	queries  sync.WaitGroup
+	// calls are the exports to call, in order, entry last.
+	calls   []string
+	slots   *semaphore.Weighted
+	queries sync.WaitGroup
 }
 
 // Profile is how a module is entered.
@@ -180,7 +182,7 @@ func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Mod
 	}
 	m := &Module{
 		engine: e, name: options.Name, source: source, digest: admitted.digest,
-		profile: admitted.profile, starts: admitted.initialize, limits: limits,
+		profile: admitted.profile, calls: admitted.calls(), limits: limits,
 		slots: semaphore.NewWeighted(int64(limits.Concurrent)),
 	}
 	if err := m.compile(ctx, admitted.module); err != nil {
@@ -199,7 +201,7 @@ func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Mod
 // compile gives each module a runtime of its own: hands share no name space,
 // and the cache entry of one can be dropped without touching another's.
 func (m *Module) compile(ctx context.Context, module []byte) (err error) {
-	config := wazero.NewRuntimeConfig().WithCloseOnContextDone(true).WithDebugInfoEnabled(false)
+	config := wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2).WithDebugInfoEnabled(false)
 	if m.engine.cache != nil {
 		entry, err := m.engine.cache.acquire(m.digest)
 		if err != nil {

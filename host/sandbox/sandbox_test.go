@@ -461,7 +461,7 @@ func TestManyQueriesLeaveNothingBehind(t *testing.T) {
 
 func TestCacheIsBoundedAndShared(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
-	outline, err := wasm.Parse([]byte(byHand))
+	outline, err := wasm.Decode([]byte(byHand))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -518,7 +518,7 @@ func (a *app) handEmbed() *cobra.Command {
 				}
 				return fmt.Errorf("%s: %w", args[1], err)
 			}
-			outline, err := wasm.Parse(module)
+			outline, err := wasm.Decode(module)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}

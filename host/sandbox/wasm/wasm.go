@@ -1,21 +1,27 @@
-// Package wasm reads the outline of a WebAssembly module: its sections,
-// imports, exports and memory. It is the first to look at the bytes of a hand,
-// before any engine does, and believes nothing in them: every length and every
-// count is held against the bytes that are left before anything is allocated.
+// Package wasm decodes, validates and encodes WebAssembly modules. It is the
+// first to look at the bytes of a hand, before any engine does, and believes
+// nothing in them: every length and every count is held against the bytes that
+// are left before anything is allocated.
 //
-// The format is that of the WebAssembly core specification, release 2.0,
-// chapter "Binary Format".
+// The format is that of the WebAssembly core specification, release 2.0
+// (chapters "Binary Format" and "Validation"), without imported strings of
+// proposals: no threads, tail calls, exceptions, garbage collection, several
+// memories or 64-bit memories.
 package wasm
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"unicode/utf8"
 )
 
-// ErrMalformed is matched by every error of this package.
-var ErrMalformed = errors.New("malformed WebAssembly module")
+// Errors of this package are of type *Error and match one of these.
+var (
+	// ErrMalformed says that the bytes are not a module.
+	ErrMalformed = errors.New("malformed WebAssembly module")
+	// ErrInvalid says that the bytes are a module, which breaks a rule of
+	// validation.
+	ErrInvalid = errors.New("invalid WebAssembly module")
+)
 
 // Error says where a module breaks which rule. Its text holds nothing that the
 // module's author chose.
@@ -26,6 +32,8 @@ type Error struct {
 	// Offset counts bytes from the start of the module.
 	Offset int
 	Rule   string
+
+	invalid bool
 }
 
 func (e *Error) Error() string {
@@ -36,8 +44,10 @@ func (e *Error) Error() string {
 	return where + ": " + e.Rule
 }
 
-// Is reports whether target is ErrMalformed.
-func (e *Error) Is(target error) bool { return target == ErrMalformed }
+// Is reports whether target is the sentinel that e matches.
+func (e *Error) Is(target error) bool {
+	return target == ErrInvalid && e.invalid || target == ErrMalformed && !e.invalid
+}
 
 // Kind is what an import or export is.
 type Kind byte
@@ -64,40 +74,72 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Import is one import. Module and Name are the author's words.
+// ValueType is the type of a value, in the encoding of the binary format.
+type ValueType byte
+
+// The value types.
+const (
+	I32       ValueType = 0x7f
+	I64       ValueType = 0x7e
+	F32       ValueType = 0x7d
+	F64       ValueType = 0x7c
+	V128      ValueType = 0x7b
+	FuncRef   ValueType = 0x70
+	ExternRef ValueType = 0x6f
+)
+
+// IsReference reports whether values of the type are references.
+func (t ValueType) IsReference() bool { return t == FuncRef || t == ExternRef }
+
+func (t ValueType) String() string {
+	switch t {
+	case I32:
+		return "i32"
+	case I64:
+		return "i64"
+	case F32:
+		return "f32"
+	case F64:
+		return "f64"
+	case V128:
+		return "v128"
+	case FuncRef:
+		return "funcref"
+	case ExternRef:
+		return "externref"
+	}
+	return "unknown"
+}
+
+// FunctionType is the type of a function.
+type FunctionType struct {
+	Params, Results []ValueType
+}
+
+// Import is one import. Module and Name are the author's words; of the other
+// fields the one of Kind has a meaning.
 type Import struct {
 	Module, Name string
 	Kind         Kind
+	Function     uint32 // index of its type
+	Table        Table
+	Memory       Memory
+	Global       GlobalType
 }
 
 // Export is one export. Name is the author's word.
 type Export struct {
-	Name string
-	Kind Kind
+	Name  string
+	Kind  Kind
+	Index uint32
 }
 
-// Section is one section. Its Data aliases the module.
-type Section struct {
-	ID byte
-	// Name is the name of a custom section.
-	Name string
-	// Data is the content; without the name in a custom section.
-	Data []byte
-	// start and end bound the whole section, id and size included.
-	start, end int
-}
-
-// Module is the outline of one module. It aliases the bytes it was read from.
-type Module struct {
-	Sections []Section
-	Imports  []Import
-	Exports  []Export
-	// Memory tells of the memory that the module defines; nil if none.
-	Memory *Memory
-	// Functions is the number of functions that the module defines.
-	Functions int
-
-	data []byte
+// Table is a table and its size in elements.
+type Table struct {
+	Element ValueType
+	Min     uint32
+	// Max is nil if the module declares none.
+	Max *uint32
 }
 
 // Memory is the size of a linear memory in pages of 64 KiB.
@@ -110,321 +152,151 @@ type Memory struct {
 // PageBytes is the size of a page of linear memory.
 const PageBytes = 64 << 10
 
+// MaxPages is the size of the largest memory that 32 bits can address.
+const MaxPages = 1 << 16
+
+// GlobalType is the type of a global.
+type GlobalType struct {
+	Type    ValueType
+	Mutable bool
+}
+
+// Global is a global that the module defines.
+type Global struct {
+	GlobalType
+	Init Expression
+}
+
+// Expression is a sequence of instructions, its last "end" included.
+type Expression struct {
+	// Code aliases the module; Offset is where in it.
+	Code   []byte
+	Offset int
+}
+
+// SegmentMode is what happens to a segment when the module is instantiated.
+type SegmentMode byte
+
+// The modes.
 const (
-	sectionCustom   = 0
-	sectionImport   = 2
-	sectionFunction = 3
-	sectionMemory   = 5
-	sectionExport   = 7
-	sectionLast     = 12
+	Active SegmentMode = iota
+	Passive
+	Declarative
+)
+
+// ElementSegment is one element segment. Its elements are function indices or,
+// if Items is not nil, expressions.
+type ElementSegment struct {
+	Mode      SegmentMode
+	Type      ValueType
+	Table     uint32
+	Place     Expression // for Active
+	Functions []uint32
+	Items     []Expression
+}
+
+// DataSegment is one data segment. Bytes alias the module.
+type DataSegment struct {
+	Mode   SegmentMode
+	Memory uint32
+	Place  Expression // for Active
+	Bytes  []byte
+}
+
+// LocalRun is a run of locals of one type.
+type LocalRun struct {
+	Count uint32
+	Type  ValueType
+}
+
+// Body is the body of a function.
+type Body struct {
+	Locals []LocalRun
+	// LocalCount is the sum of Locals, at most MaxLocals.
+	LocalCount int
+	Expression
+	// Size is that of the whole entry in bytes, locals included.
+	Size int
+}
+
+// MaxLocals bounds the locals of one function, as engines do.
+const MaxLocals = 50_000
+
+// Section is one section. Its Data aliases the module.
+type Section struct {
+	ID SectionID
+	// Name is the name of a custom section.
+	Name string
+	// Data is the content; without the name in a custom section.
+	Data []byte
+	// whole is the section with its id and size.
+	whole []byte
+}
+
+// SectionID names a kind of section.
+type SectionID byte
+
+// The sections, by their ids.
+const (
+	SectionCustom SectionID = iota
+	SectionType
+	SectionImport
+	SectionFunction
+	SectionTable
+	SectionMemory
+	SectionGlobal
+	SectionExport
+	SectionStart
+	SectionElement
+	SectionCode
+	SectionData
+	SectionDataCount
 )
 
 var sectionNames = [...]string{"custom", "type", "import", "function", "table", "memory",
 	"global", "export", "start", "element", "code", "data", "data count"}
 
-var preamble = []byte{0, 'a', 's', 'm', 1, 0, 0, 0}
+func (s SectionID) String() string { return sectionNames[s] }
 
-// Parse reads the outline of a module. Errors are of type *Error.
-func Parse(data []byte) (*Module, error) {
-	if err := checkPreamble(data); err != nil {
-		return nil, err
-	}
-	m := &Module{data: data}
-	r := reader{data: data, at: len(preamble)}
-	for r.at < len(data) {
-		s, err := r.section()
-		if err != nil {
-			return nil, err
-		}
-		m.Sections = append(m.Sections, s)
-		content := reader{data: data[:s.end], at: s.end - len(s.Data), where: sectionNames[s.ID]}
-		if err := m.read(s, &content); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+// order is where a section may stand; custom sections may stand anywhere.
+var order = [...]int{SectionType: 1, SectionImport: 2, SectionFunction: 3, SectionTable: 4, SectionMemory: 5, SectionGlobal: 6,
+	SectionExport: 7, SectionStart: 8, SectionElement: 9, SectionDataCount: 10, SectionCode: 11, SectionData: 12}
+
+// Module is a decoded module. It aliases the bytes that it was decoded from.
+// What it lists, the module defines; imports precede that in each index space.
+type Module struct {
+	Sections  []Section
+	Types     []FunctionType
+	Imports   []Import
+	Functions []uint32 // indices of their types
+	Tables    []Table
+	Memories  []Memory
+	Globals   []Global
+	Exports   []Export
+	Start     *uint32
+	Elements  []ElementSegment
+	DataCount *uint32
+	Bodies    []Body
+	Data      []DataSegment
 }
 
-func checkPreamble(data []byte) error {
-	switch {
-	case len(data) == 0:
-		return &Error{Rule: "the file is empty"}
-	case len(data) < len(preamble) && bytes.HasPrefix(preamble, data):
-		return &Error{Rule: "the file ends inside the preamble: it is truncated"}
-	case !bytes.HasPrefix(data, preamble[:4]):
-		return &Error{Rule: `not a WebAssembly module: it does not begin with "\0asm"`}
-	case len(data) >= 8 && data[6] == 1:
-		return &Error{Offset: 4, Rule: "a WebAssembly component, not a core module: build a core module"}
-	case !bytes.HasPrefix(data, preamble):
-		return &Error{Offset: 4, Rule: "a version of the binary format other than 1"}
-	}
-	return nil
-}
-
-func (m *Module) read(s Section, r *reader) (err error) {
-	switch s.ID {
-	case sectionImport:
-		m.Imports, err = vector(r, (*reader).importEntry)
-	case sectionExport:
-		m.Exports, err = vector(r, (*reader).exportEntry)
-	case sectionFunction:
-		var n uint32
-		n, err = r.u32()
-		m.Functions = int(n)
-		if err == nil && m.Functions > len(s.Data) {
-			err = r.broken("more functions than the section has bytes")
-		}
-	case sectionMemory:
-		var memories []Memory
-		memories, err = vector(r, (*reader).memory)
-		if err == nil && len(memories) > 1 {
-			err = r.broken("more than one memory")
-		}
-		if err == nil && len(memories) == 1 {
-			m.Memory = &memories[0]
+// Imported counts the imports of a kind.
+func (m *Module) Imported(k Kind) int {
+	n := 0
+	for _, i := range m.Imports {
+		if i.Kind == k {
+			n++
 		}
 	}
-	return err
+	return n
 }
 
 // Custom returns the data of the first custom section called name.
 func (m *Module) Custom(name string) ([]byte, bool) {
 	for _, s := range m.Sections {
-		if s.ID == sectionCustom && s.Name == name {
+		if s.ID == SectionCustom && s.Name == name {
 			return s.Data, true
 		}
 	}
 	return nil, false
-}
-
-// Bare returns a copy of the module without custom sections: they mean nothing
-// to the engine, and an engine that reads them can be attacked through them.
-func (m *Module) Bare() []byte {
-	return m.without(func(s Section) bool { return s.ID == sectionCustom })
-}
-
-// WithCustom returns a copy of the module in which the one custom section
-// called name holds data. It stands at the end.
-func (m *Module) WithCustom(name string, data []byte) []byte {
-	out := m.without(func(s Section) bool { return s.ID == sectionCustom && s.Name == name })
-	content := appendU32(nil, uint32(len(name)))
-	content = append(append(content, name...), data...)
-	out = appendU32(append(out, sectionCustom), uint32(len(content)))
-	return append(out, content...)
-}
-
-func (m *Module) without(drop func(Section) bool) []byte {
-	out := append(make([]byte, 0, len(m.data)), m.data[:len(preamble)]...)
-	for _, s := range m.Sections {
-		if !drop(s) {
-			out = append(out, m.data[s.start:s.end]...)
-		}
-	}
-	return out
-}
-
-// reader walks over data. Its offset is always within it.
-type reader struct {
-	data  []byte
-	at    int
-	where string
-}
-
-func (r *reader) broken(rule string) error {
-	return &Error{Section: r.where, Offset: r.at, Rule: rule}
-}
-
-func (r *reader) left() int { return len(r.data) - r.at }
-
-func (r *reader) byte() (byte, error) {
-	if r.left() == 0 {
-		return 0, r.broken("unexpected end")
-	}
-	b := r.data[r.at]
-	r.at++
-	return b, nil
-}
-
-// u32 reads an unsigned LEB128 of at most 32 bits.
-func (r *reader) u32() (uint32, error) {
-	v, err := r.leb(32)
-	return uint32(v), err
-}
-
-func (r *reader) leb(bits uint) (uint64, error) {
-	var v uint64
-	for shift := uint(0); ; shift += 7 {
-		b, err := r.byte()
-		if err != nil {
-			return 0, err
-		}
-		if shift+7 > bits && b>>(bits-shift) != 0 {
-			return 0, r.broken("integer too large or too long")
-		}
-		v |= uint64(b&0x7f) << shift
-		if b < 0x80 {
-			return v, nil
-		}
-	}
-}
-
-func (r *reader) bytes(n uint32) ([]byte, error) {
-	if uint64(n) > uint64(r.left()) {
-		return nil, r.broken(fmt.Sprintf("a length of %d where %d bytes are left: the file is truncated or damaged", n, r.left()))
-	}
-	b := r.data[r.at : r.at+int(n) : r.at+int(n)]
-	r.at += int(n)
-	return b, nil
-}
-
-func (r *reader) name() (string, error) {
-	n, err := r.u32()
-	if err != nil {
-		return "", err
-	}
-	b, err := r.bytes(n)
-	if err != nil {
-		return "", err
-	}
-	if !utf8.Valid(b) {
-		return "", r.broken("a name that is not UTF-8")
-	}
-	return string(b), nil
-}
-
-func (r *reader) section() (Section, error) {
-	s := Section{start: r.at}
-	id, err := r.byte()
-	if err != nil {
-		return s, err
-	}
-	if id > sectionLast {
-		return s, r.broken(fmt.Sprintf("section id %d is not in the specification", id))
-	}
-	s.ID = id
-	r.where = sectionNames[id]
-	defer func() { r.where = "" }()
-	n, err := r.u32()
-	if err != nil {
-		return s, err
-	}
-	if s.Data, err = r.bytes(n); err != nil {
-		return s, err
-	}
-	s.end = r.at
-	if id == sectionCustom {
-		content := reader{data: r.data[:s.end], at: s.end - len(s.Data), where: r.where}
-		if s.Name, err = content.name(); err != nil {
-			return s, err
-		}
-		s.Data = content.data[content.at:]
-	}
-	return s, nil
-}
-
-// vector reads a count and that many entries. No entry is shorter than one
-// byte, so a count above the bytes left is refused before it costs anything.
-func vector[T any](r *reader, entry func(*reader) (T, error)) ([]T, error) {
-	n, err := r.u32()
-	if err != nil {
-		return nil, err
-	}
-	if uint64(n) > uint64(r.left()) {
-		return nil, r.broken(fmt.Sprintf("a count of %d where %d bytes are left", n, r.left()))
-	}
-	var all []T
-	for range n {
-		e, err := entry(r)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	if r.left() != 0 {
-		return nil, r.broken("bytes after the last entry")
-	}
-	return all, nil
-}
-
-func (r *reader) importEntry() (Import, error) {
-	var i Import
-	var err error
-	if i.Module, err = r.name(); err != nil {
-		return i, err
-	}
-	if i.Name, err = r.name(); err != nil {
-		return i, err
-	}
-	kind, err := r.byte()
-	if err != nil {
-		return i, err
-	}
-	i.Kind = Kind(kind)
-	switch i.Kind {
-	case KindFunction:
-		_, err = r.u32()
-	case KindTable:
-		if _, err = r.byte(); err == nil {
-			_, err = r.memory()
-		}
-	case KindMemory:
-		_, err = r.memory()
-	case KindGlobal:
-		if _, err = r.byte(); err == nil {
-			_, err = r.byte()
-		}
-	default:
-		err = r.broken(fmt.Sprintf("import kind %d is not in the specification", kind))
-	}
-	return i, err
-}
-
-func (r *reader) exportEntry() (Export, error) {
-	var e Export
-	var err error
-	if e.Name, err = r.name(); err != nil {
-		return e, err
-	}
-	kind, err := r.byte()
-	if err != nil {
-		return e, err
-	}
-	if e.Kind = Kind(kind); e.Kind > KindGlobal {
-		return e, r.broken(fmt.Sprintf("export kind %d is not in the specification", kind))
-	}
-	_, err = r.u32()
-	return e, err
-}
-
-// memory reads limits: a flag, a minimum and perhaps a maximum.
-func (r *reader) memory() (Memory, error) {
-	flag, err := r.byte()
-	if err != nil {
-		return Memory{}, err
-	}
-	if flag > 1 {
-		return Memory{}, r.broken("shared or 64-bit limits")
-	}
-	low, err := r.u32()
-	if err != nil {
-		return Memory{}, err
-	}
-	m := Memory{Min: uint64(low)}
-	if flag == 1 {
-		high, err := r.u32()
-		if err != nil {
-			return Memory{}, err
-		}
-		most := uint64(high)
-		m.Max = &most
-	}
-	return m, nil
-}
-
-func appendU32(b []byte, v uint32) []byte {
-	for v >= 0x80 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v))
 }

@@ -11,7 +11,7 @@ import (
 
 const preamble = "\x00asm\x01\x00\x00\x00"
 
-func TestParseRefuses(t *testing.T) {
+func TestDecodeRefuses(t *testing.T) {
 	for _, test := range []struct{ name, data, says string }{
 		{"empty", "", "empty"},
 		{"text", "#!/bin/sh\n", "not a WebAssembly module"},
@@ -22,17 +22,16 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown section", preamble + "\x2a\x00", "section id 42"},
 		{"4 G imports in 6 bytes", preamble + "\x02\x05\xff\xff\xff\xff\x0f", "import section"},
 		{"4 G exports", preamble + "\x07\x05\xff\xff\xff\xff\x0f", "export section"},
-		{"4 G functions", preamble + "\x03\x05\xff\xff\xff\xff\x0f", "more functions"},
+		{"4 G functions", preamble + "\x03\x05\xff\xff\xff\xff\x0f", "function section"},
 		{"4 G memories", preamble + "\x05\x05\xff\xff\xff\xff\x0f", "memory section"},
 		{"name of 4 G", preamble + "\x00\x05\xff\xff\xff\xff\x0f", "custom section"},
 		{"integer too long", preamble + "\x03\x06\x80\x80\x80\x80\x80\x00", "integer too l"},
 		{"integer too large", preamble + "\x03\x05\xff\xff\xff\xff\x1f", "integer too l"},
-		{"two memories", preamble + "\x05\x05\x02\x00\x01\x00\x01", "more than one memory"},
 		{"shared memory", preamble + "\x05\x04\x01\x03\x01\x01", "shared"},
 		{"name not UTF-8", preamble + "\x00\x02\x01\xff", "UTF-8"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := wasm.Parse([]byte(test.data))
+			_, err := wasm.Decode([]byte(test.data))
 			if !errors.Is(err, wasm.ErrMalformed) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %v, want a malformed module and %q", err, test.says)
 			}
@@ -44,7 +43,7 @@ func TestCustomSectionIsReplacedNotAdded(t *testing.T) {
 	original := []byte(preamble + "\x05\x03\x01\x00\x02" + "\x00\x03\x01xy")
 	parse := func(data []byte) *wasm.Module {
 		t.Helper()
-		m, err := wasm.Parse(data)
+		m, err := wasm.Decode(data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,26 +58,32 @@ func TestCustomSectionIsReplacedNotAdded(t *testing.T) {
 	if got, ok := m.Custom("x"); !ok || string(got) != "y" {
 		t.Errorf("the other custom section is %q, %v", got, ok)
 	}
-	if m.Memory == nil || m.Memory.Min != 2 || m.Memory.Max != nil {
-		t.Errorf("memory is %+v", m.Memory)
+	if len(m.Memories) != 1 || m.Memories[0].Min != 2 || m.Memories[0].Max != nil {
+		t.Errorf("memories are %+v", m.Memories)
 	}
 	if got, want := m.Bare(), original[:len(original)-5]; !bytes.Equal(got, want) {
 		t.Errorf("bare module is %x, want %x", got, want)
 	}
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	f.Add([]byte(preamble + "\x05\x03\x01\x00\x02" + "\x00\x03\x01xy"))
 	f.Add([]byte(preamble + "\x02\x07\x01\x01a\x01b\x00\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := wasm.Parse(data)
+		m, err := wasm.Decode(data)
 		if err != nil {
 			if !errors.Is(err, wasm.ErrMalformed) {
 				t.Fatalf("error of another kind: %v", err)
 			}
 			return
 		}
-		embedded, err := wasm.Parse(m.WithCustom("n", []byte("d")))
+		if !bytes.Equal(m.Encode(), data) {
+			t.Fatal("decoding and encoding changed the module")
+		}
+		if err := m.Validate(); err != nil && !errors.Is(err, wasm.ErrInvalid) && !errors.Is(err, wasm.ErrMalformed) {
+			t.Fatalf("error of another kind: %v", err)
+		}
+		embedded, err := wasm.Decode(m.WithCustom("n", []byte("d")))
 		if err != nil {
 			t.Fatalf("a module with a custom section added: %v", err)
 		}
