@@ -17,6 +17,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -29,6 +30,11 @@ type Config struct {
 	// Cache is where compiled modules are kept; "" means the user's cache
 	// directory. Hosts may share one.
 	Cache string `toml:"-"`
+	// Compiler compiles the modules that the cache does not have; nil means to
+	// compile in this process, under caps that large modules do not meet.
+	// registry.Self is this program, if its main function begins with
+	// registry.CompilerMain.
+	Compiler sandbox.Compiler `toml:"-"`
 	// Model answers in place of the configured provider, if not nil.
 	LLM llm.Model `toml:"-"`
 	// Summarizer summarises in place of the one that belongs to the model, if

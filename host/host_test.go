@@ -21,12 +21,30 @@ import (
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
+	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
 )
 
 var monday = time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC)
+
+// TestMain lets this program be the compiler of its hosts, and gives all tests
+// one cache of compiled modules.
+func TestMain(m *testing.M) {
+	registry.CompilerMain()
+	dir, err := os.MkdirTemp("", "glovebox-cache-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	cacheDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+var cacheDir string
 
 // clock is the time of a test.
 type clock struct {
@@ -48,6 +66,11 @@ func (c *clock) advance(d time.Duration) {
 
 func open(t *testing.T, config host.Config) *host.Host {
 	t.Helper()
+	compiler, err := registry.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Compiler, config.Cache = compiler, cacheDir
 	if config.Data == "" {
 		config.Data = t.TempDir()
 	}

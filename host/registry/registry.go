@@ -101,7 +101,7 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 	if len(r.Grant.Files) > 0 {
 		granted = append(granted, abi.CapabilityFiles)
 	}
-	module, err := engine.Load(ctx, r.Module, sandbox.Options{Name: r.Name, Limits: orWish(r.Limits, m.Limits.Wish()), Granted: granted})
+	module, err := engine.Load(ctx, r.Module, sandbox.Options{Name: r.Name, Limits: orWish(r.Limits, m.Limits.Wish()), Granted: granted, Trusted: r.Bundled})
 	if err != nil {
 		return nil, err
 	}

@@ -30,68 +30,24 @@ const (
 
 // admitted is a module that may be compiled, as it goes to the engine.
 type admitted struct {
-	module     []byte
-	digest     string
-	profile    Profile
-	initialize bool
-	// start tells that the module had a start section.
-	start bool
+	module  []byte
+	digest  string // of the module as it came
+	profile Profile
+	// calls are the exports to call, in order, the entry last.
+	calls []string
 }
 
-// admit decides whether a module may be compiled at all, before the engine
-// sees a byte of it: it is decoded, held against the caps and validated as it
-// is; only then is it clamped and metered.
-func admit(module []byte, limits abi.Limits, granted []abi.Capability) (admitted, error) {
-	m, profile, err := examine(module, limits, granted)
-	if err != nil {
-		return admitted{}, err
-	}
-	a := admitted{
-		digest:     Digest(module),
-		profile:    profile,
-		initialize: exportsFunction(m, abi.ExportInitialize),
-		start:      m.Start != nil,
-	}
-	a.module, err = meter.Rewrite(m, meter.Limits{
-		TableElements: uint32(limits.TableElements), StackBytes: int32(limits.StackBytes),
-	})
-	if err != nil {
-		return admitted{}, &abi.Error{Kind: abi.KindBadModule, Text: "the module cannot be metered", Err: err}
-	}
-	return a, nil
-}
-
-// calls returns the exports to call, in order, the entry last.
-func (a admitted) calls() []string {
-	var calls []string
-	if a.start {
-		calls = append(calls, meter.Start)
-	}
-	if a.profile == ProfileCommand {
-		return append(calls, abi.ExportStart)
-	}
-	if a.initialize {
-		calls = append(calls, abi.ExportInitialize)
-	}
-	return append(calls, abi.ExportQuery)
-}
-
-func exportsFunction(m *wasm.Module, name string) bool {
-	return slices.ContainsFunc(m.Exports, func(e wasm.Export) bool { return e.Name == name && e.Kind == wasm.KindFunction })
-}
-
-// examine decodes a module and refuses what may not be compiled.
-func examine(module []byte, limits abi.Limits, granted []abi.Capability) (*wasm.Module, Profile, error) {
-	refuse := func(kind abi.Kind, format string, args ...any) (*wasm.Module, Profile, error) {
-		return nil, "", &abi.Error{Kind: kind, Text: fmt.Sprintf(format, args...)}
+// permitted decodes a module and refuses what it asks for but may not have.
+func permitted(module []byte, limits abi.Limits, granted []abi.Capability) (*wasm.Module, error) {
+	refuse := func(kind abi.Kind, format string, args ...any) (*wasm.Module, error) {
+		return nil, &abi.Error{Kind: kind, Text: fmt.Sprintf(format, args...)}
 	}
 	m, err := decode(module)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	profile, err := profileOf(m)
-	if err != nil {
-		return nil, "", err
+	if _, err := profileOf(m); err != nil {
+		return nil, err
 	}
 	for i, imported := range m.Imports {
 		if imported.Kind != wasm.KindFunction {
@@ -103,12 +59,6 @@ func examine(module []byte, limits abi.Limits, granted []abi.Capability) (*wasm.
 		if !known(imported) {
 			return refuse(abi.KindBadModule, "import %d is not in ABI %d (%s)", i, abi.Version, plainName(imported))
 		}
-	}
-	if err := checkCaps(m); err != nil {
-		return nil, "", &abi.Error{Kind: abi.KindBadModule, Text: "over a cap", Err: err}
-	}
-	if err := m.Validate(); err != nil {
-		return nil, "", &abi.Error{Kind: abi.KindBadModule, Text: "invalid module", Err: err}
 	}
 	for _, memory := range m.Memories {
 		if memory.Min*wasm.PageBytes > uint64(limits.MemoryBytes) {
@@ -123,7 +73,60 @@ func examine(module []byte, limits abi.Limits, granted []abi.Capability) (*wasm.
 	if elements > uint64(limits.TableElements) {
 		return refuse(abi.KindOutOfMemory, "its tables begin with %d elements: the limit is %d", elements, limits.TableElements)
 	}
-	return m, profile, nil
+	return m, nil
+}
+
+// admit decides whether a module may be compiled at all, before the engine sees
+// a byte of it: it is held against the caps and validated as it is; only then
+// is it clamped and metered. It uses m up.
+func admit(m *wasm.Module, limits abi.Limits) (a admitted, err error) {
+	if a.profile, err = profileOf(m); err != nil {
+		return a, err
+	}
+	if err := checkCaps(m); err != nil {
+		return a, &abi.Error{Kind: abi.KindBadModule, Text: "over a cap", Err: err}
+	}
+	if err := m.Validate(); err != nil {
+		return a, &abi.Error{Kind: abi.KindBadModule, Text: "invalid module", Err: err}
+	}
+	if a.calls, err = callsOf(m, a.profile); err != nil {
+		return a, err
+	}
+	a.module, err = meter.Rewrite(m, meter.Limits{TableElements: uint32(limits.TableElements), StackBytes: int32(limits.StackBytes)})
+	if err != nil {
+		return a, &abi.Error{Kind: abi.KindBadModule, Text: "the module cannot be metered", Err: err}
+	}
+	return a, nil
+}
+
+// callsOf returns the exports to call. The start section has become one, so
+// that it runs under the limits.
+func callsOf(m *wasm.Module, profile Profile) ([]string, error) {
+	var calls []string
+	if m.Start != nil {
+		calls = append(calls, meter.Start)
+	}
+	type entry struct {
+		name    string
+		results []wasm.ValueType
+	}
+	entries := []entry{{abi.ExportInitialize, nil}, {abi.ExportQuery, []wasm.ValueType{wasm.I32}}}
+	if profile == ProfileCommand {
+		entries = []entry{{abi.ExportStart, nil}}
+	}
+	for _, want := range entries {
+		for _, e := range m.Exports {
+			if e.Name != want.name || e.Kind != wasm.KindFunction {
+				continue
+			}
+			t := m.FunctionType(e.Index)
+			if len(t.Params) > 0 || !slices.Equal(t.Results, want.results) {
+				return nil, &abi.Error{Kind: abi.KindBadModule, Text: fmt.Sprintf("export %q has the wrong type", want.name)}
+			}
+			calls = append(calls, want.name)
+		}
+	}
+	return calls, nil
 }
 
 func decode(module []byte) (*wasm.Module, error) {
@@ -166,46 +169,61 @@ func checkBody(m *wasm.Module, n int, b wasm.Body) error {
 	if b.Size > maxBodyBytes {
 		return fmt.Errorf("its body has %d bytes: at most %d are allowed", b.Size, maxBodyBytes)
 	}
-	locals := b.LocalCount
-	if t := m.Functions[n]; int(t) < len(m.Types) {
-		locals += len(m.Types[t].Params)
+	s, err := measure(m, n, b)
+	switch {
+	case err != nil:
+		return err
+	case s.nesting > maxNesting:
+		return fmt.Errorf("its blocks nest %d deep: at most %d are allowed", s.nesting, maxNesting)
+	case s.branches > maxBranches:
+		return fmt.Errorf("%d blocks and branches: at most %d are allowed", s.branches, maxBranches)
+	case s.targets > maxTargets:
+		return fmt.Errorf("%d labels in branch tables: at most %d are allowed", s.targets, maxTargets)
+	case s.locals*s.loops > maxLocalLoops:
+		return fmt.Errorf("%d locals and %d loops: the product is at most %d", s.locals, s.loops, maxLocalLoops)
 	}
-	branches, loops, nesting, targets := 0, 0, 0, 0
+	return nil
+}
+
+// shape is what makes a body dear to compile.
+type shape struct {
+	locals   int // parameters included
+	branches int // blocks and branches
+	loops    int
+	nesting  int // the deepest
+	targets  int // labels of branch tables
+}
+
+func measure(m *wasm.Module, n int, b wasm.Body) (s shape, err error) {
+	s.locals = b.LocalCount
+	if t := m.Functions[n]; int(t) < len(m.Types) {
+		s.locals += len(m.Types[t].Params)
+	}
+	nesting := 0
 	scanner := wasm.NewScanner(b.Expression)
 	for scanner.More() {
 		i, err := scanner.Next()
 		if err != nil {
-			return err
+			return s, err
 		}
 		switch i.Op {
 		case wasm.OpLoop:
-			loops++
-			branches++
-			nesting++
+			s.loops++
+			fallthrough
 		case wasm.OpBlock, wasm.OpIf:
-			branches++
+			s.branches++
 			nesting++
+			s.nesting = max(s.nesting, nesting)
 		case wasm.OpBrIf:
-			branches++
+			s.branches++
 		case wasm.OpBrTable:
-			branches++
-			targets += len(i.Targets)
+			s.branches++
+			s.targets += len(i.Targets)
 		case wasm.OpEnd:
 			nesting--
 		}
-		if nesting > maxNesting {
-			return fmt.Errorf("its blocks nest deeper than %d", maxNesting)
-		}
 	}
-	switch {
-	case branches > maxBranches:
-		return fmt.Errorf("%d blocks and branches: at most %d are allowed", branches, maxBranches)
-	case targets > maxTargets:
-		return fmt.Errorf("%d labels in branch tables: at most %d are allowed", targets, maxTargets)
-	case locals*loops > maxLocalLoops:
-		return fmt.Errorf("%d locals and %d loops: the product is at most %d", locals, loops, maxLocalLoops)
-	}
-	return nil
+	return s, nil
 }
 
 // profileOf finds the entry. By WASI's convention a module that exports _start
@@ -311,9 +329,14 @@ func Inspect(module []byte) (Outline, error) {
 			out.Permissions = append(out.Permissions, c)
 		}
 	}
-	result, err := admit(module, abi.DefaultLimits(), abi.Capabilities())
-	out.Profile, out.Refusal = result.profile, err
-	if err != nil {
+	if out.Profile, out.Refusal = profileOf(m); out.Refusal != nil {
+		return out, nil
+	}
+	if m, out.Refusal = permitted(module, abi.DefaultLimits(), abi.Capabilities()); out.Refusal != nil {
+		return out, nil
+	}
+	result, err := admit(m, abi.DefaultLimits())
+	if out.Refusal = err; err != nil {
 		return out, nil
 	}
 	clamped, err := wasm.Decode(result.module)

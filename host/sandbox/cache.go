@@ -11,18 +11,15 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/tetratelabs/wazero"
 )
 
 // cache keeps compiled modules on disk, a directory per digest:
 //
 //	CacheDir/<hex digest>/lock      held shared while the entry is read or written
-//	CacheDir/<hex digest>/wazero-…  what the engine writes, by its own version
+//	CacheDir/<hex digest>/<key>     a compiledFolder
 //
 // Whoever evicts an entry holds its lock exclusively, so that no process loses
-// an entry that it is reading. The engine itself writes files under another
-// name and renames them: two processes that compile the same module at once
-// both end with a whole file.
+// an entry that it is reading.
 type cache struct {
 	dir   string
 	bytes int64
@@ -42,16 +39,13 @@ func openCache(dir string, bytes int64) (*cache, error) {
 	return &cache{dir: dir, bytes: bytes}, nil
 }
 
-type cacheEntry struct {
-	compiled wazero.CompilationCache
-	lock     *flock.Flock
-}
+func entryName(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
 
-// acquire returns the entry of a digest, made if absent, and keeps it from
-// eviction until release.
-func (c *cache) acquire(digest string) (*cacheEntry, error) {
+// acquire makes the entry of a digest, if it is absent, and keeps it from
+// eviction until the lock is released.
+func (c *cache) acquire(digest string) (*flock.Flock, error) {
 	c.evict(digest)
-	dir := filepath.Join(c.dir, strings.TrimPrefix(digest, "sha256:"))
+	dir := filepath.Join(c.dir, entryName(digest))
 	// Another process may evict the directory between its making and its
 	// locking; then the lock file is gone from its path and a new round
 	// begins.
@@ -69,20 +63,13 @@ func (c *cache) acquire(digest string) (*cacheEntry, error) {
 			_ = lock.Unlock()
 			continue
 		}
-		compiled, err := wazero.NewCompilationCacheWithDir(dir)
-		if err != nil {
-			_ = lock.Unlock()
-			return nil, err
-		}
 		// The time tells eviction when the entry was last of use.
 		now := time.Now()
 		_ = os.Chtimes(dir, now, now)
-		return &cacheEntry{compiled: compiled, lock: lock}, nil
+		return lock, nil
 	}
 	return nil, fmt.Errorf("lock compilation cache %s: it keeps being removed", dir)
 }
-
-func (e *cacheEntry) release() { _ = e.lock.Unlock() }
 
 // evict removes entries, the longest unused first, until the rest is within
 // the bound. It leaves alone what is locked. A cache that cannot be tidied is
@@ -107,7 +94,7 @@ func (c *cache) evict(keep string) {
 		path := filepath.Join(c.dir, d.Name())
 		size := sizeOf(path)
 		total += size
-		if d.Name() != strings.TrimPrefix(keep, "sha256:") {
+		if d.Name() != entryName(keep) {
 			entries = append(entries, entry{path, info.ModTime(), size})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -20,7 +21,6 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"golang.org/x/sync/semaphore"
 
@@ -31,10 +31,14 @@ import (
 
 // Config sets up an Engine. The zero value works, without a cache on disk.
 type Config struct {
-	// CacheDir keeps compiled modules between processes; "" means not to. It
-	// holds native code that is trusted: the engine makes it with mode 0700
-	// and refuses one that others can write. Several processes may share it.
+	// CacheDir keeps compiled modules between processes; "" means a directory
+	// that Close removes. It holds native code that is trusted: the engine
+	// makes it with mode 0700 and refuses one that others can write. Several
+	// processes may share it.
 	CacheDir string
+	// Compiler compiles what the cache does not have; nil means to compile in
+	// this process, under stricter caps than a module is admitted with.
+	Compiler Compiler
 	// CacheBytes bounds CacheDir; the modules not used for longest go first.
 	// Zero means 2 GiB.
 	CacheBytes int64
@@ -57,6 +61,7 @@ type Config struct {
 type Engine struct {
 	config   Config
 	cache    *cache
+	ownCache string // to be removed by Close; "" if the cache is shared
 	inFlight *semaphore.Weighted
 	running  *semaphore.Weighted
 	// memory is what all linear memories hold now, in bytes.
@@ -91,11 +96,16 @@ func New(config Config) (*Engine, error) {
 		running:  semaphore.NewWeighted(int64(config.Running)),
 		modules:  map[*Module]struct{}{},
 	}
-	if config.CacheDir != "" {
+	if config.CacheDir == "" {
 		var err error
-		if e.cache, err = openCache(config.CacheDir, config.CacheBytes); err != nil {
-			return nil, fmt.Errorf("open compilation cache: %w", err)
+		if e.ownCache, err = os.MkdirTemp("", "glovebox-cache-"); err != nil {
+			return nil, fmt.Errorf("make compilation cache: %w", err)
 		}
+		config.CacheDir = e.ownCache
+	}
+	var err error
+	if e.cache, err = openCache(config.CacheDir, config.CacheBytes); err != nil {
+		return nil, errors.Join(fmt.Errorf("open compilation cache: %w", err), os.RemoveAll(e.ownCache))
 	}
 	return e, nil
 }
@@ -116,7 +126,10 @@ func (e *Engine) Close() error {
 	var errs []error
 	for m := range modules {
 		m.queries.Wait()
-		errs = append(errs, m.runtime.Close(context.Background()))
+		errs = append(errs, m.free())
+	}
+	if e.ownCache != "" {
+		errs = append(errs, os.RemoveAll(e.ownCache))
 	}
 	return errors.Join(errs...)
 }
@@ -130,6 +143,9 @@ type Options struct {
 	Limits abi.Limits
 	// Granted lists the capabilities that the module may import.
 	Granted []abi.Capability
+	// Trusted lets the module be compiled in this process, whatever that
+	// takes: it is part of the program.
+	Trusted bool
 }
 
 // Module is an admitted and compiled module. It is safe for concurrent use and
@@ -141,6 +157,7 @@ type Module struct {
 	digest   string
 	profile  Profile
 	limits   abi.Limits
+	cache    wazero.CompilationCache
 	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
 	// calls are the exports to call, in order, entry last.
@@ -160,7 +177,8 @@ const (
 
 // Load admits and compiles a module. It takes as long as compiling does, or a
 // few milliseconds if the cache has it. Errors are *abi.Error of the kinds
-// bad_module, abi_mismatch, not_granted and host_closed.
+// bad_module, abi_mismatch, not_granted, out_of_memory (from the start),
+// unavailable (the cache or the compiler) and host_closed.
 func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Module, error) {
 	fail := func(kind abi.Kind, text string, cause error) (*Module, error) {
 		return nil, &abi.Error{Hand: options.Name, Kind: kind, Text: text, Err: cause}
@@ -173,62 +191,64 @@ func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Mod
 	if err != nil {
 		return fail(abi.KindBadModule, "unusable limits", err)
 	}
-	admitted, err := admit(module, limits, options.Granted)
-	if err != nil {
+	m := &Module{engine: e, name: options.Name, source: source, limits: limits, slots: semaphore.NewWeighted(int64(limits.Concurrent))}
+	if err := m.load(ctx, module, options); err != nil {
+		_ = m.free()
 		if refusal, ok := errors.AsType[*abi.Error](err); ok {
 			refusal.Hand = options.Name
+			return nil, refusal
 		}
-		return nil, err
-	}
-	m := &Module{
-		engine: e, name: options.Name, source: source, digest: admitted.digest,
-		profile: admitted.profile, calls: admitted.calls(), limits: limits,
-		slots: semaphore.NewWeighted(int64(limits.Concurrent)),
-	}
-	if err := m.compile(ctx, admitted.module); err != nil {
-		return fail(abi.KindBadModule, "the engine refuses the module", err)
+		return fail(abi.KindUnavailable, "it cannot be loaded", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		_ = m.runtime.Close(ctx)
+		_ = m.free()
 		return fail(abi.KindHostClosed, "", nil)
 	}
 	e.modules[m] = struct{}{}
 	return m, nil
 }
 
-// compile gives each module a runtime of its own: hands share no name space,
-// and the cache entry of one can be dropped without touching another's.
-func (m *Module) compile(ctx context.Context, module []byte) (err error) {
-	config := wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2).WithDebugInfoEnabled(false)
-	if m.engine.cache != nil {
-		entry, err := m.engine.cache.acquire(m.digest)
-		if err != nil {
-			return err
-		}
-		defer entry.release()
-		config = config.WithCompilationCache(entry.compiled)
+// load gives each module a runtime of its own: hands share no name space, and
+// the cache entry of one can be dropped without touching another's.
+func (m *Module) load(ctx context.Context, module []byte, options Options) error {
+	lock, err := m.engine.cache.acquire(Digest(module))
+	if err != nil {
+		return err
 	}
-	m.runtime = wazero.NewRuntimeWithConfig(ctx, config)
-	defer func() {
-		if err != nil {
-			_ = m.runtime.Close(context.Background())
-		}
-	}()
+	defer lock.Unlock()
+	a, folder, err := m.engine.prepare(ctx, module, m.limits, options)
+	if err != nil {
+		return err
+	}
+	m.digest, m.profile, m.calls = a.digest, a.profile, a.calls
+	if m.cache, err = wazero.NewCompilationCacheWithDir(folder.path); err != nil {
+		return err
+	}
+	m.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(m.cache))
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, m.runtime); err != nil {
 		return err
 	}
 	if err := instantiateHostModules(ctx, m.runtime); err != nil {
 		return err
 	}
-	if m.compiled, err = m.runtime.CompileModule(ctx, module); err != nil {
-		return errors.New(engineText(err))
+	if m.compiled, err = m.runtime.CompileModule(ctx, a.module); err != nil {
+		return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
 	}
-	if err := m.checkImports(); err != nil {
-		return err
+	return m.checkImports()
+}
+
+// free closes what the engine holds for the module.
+func (m *Module) free() error {
+	var errs []error
+	if m.runtime != nil {
+		errs = append(errs, m.runtime.Close(context.Background()))
 	}
-	return m.checkEntry()
+	if m.cache != nil {
+		errs = append(errs, m.cache.Close(context.Background()))
+	}
+	return errors.Join(errs...)
 }
 
 // checkImports holds the types of the imports against the contract: the engine
@@ -238,21 +258,9 @@ func (m *Module) checkImports() error {
 		module, name, _ := imported.Import()
 		have := m.runtime.Module(module).ExportedFunctionDefinitions()[name]
 		if have == nil || !slices.Equal(have.ParamTypes(), imported.ParamTypes()) || !slices.Equal(have.ResultTypes(), imported.ResultTypes()) {
-			return fmt.Errorf("imported function %d is not in ABI %d with this type (%s)", i, abi.Version,
-				plainName(wasm.Import{Module: module, Name: name}))
+			return &abi.Error{Kind: abi.KindBadModule, Text: fmt.Sprintf("imported function %d is not in ABI %d with this type (%s)", i, abi.Version,
+				plainName(wasm.Import{Module: module, Name: name}))}
 		}
-	}
-	return nil
-}
-
-func (m *Module) checkEntry() error {
-	entry, params, results := abi.ExportStart, 0, 0
-	if m.profile == ProfileReactor {
-		entry, results = abi.ExportQuery, 1
-	}
-	definition := m.compiled.ExportedFunctions()[entry]
-	if definition == nil || len(definition.ParamTypes()) != params || len(definition.ResultTypes()) != results {
-		return fmt.Errorf("export %q has the wrong type", entry)
 	}
 	return nil
 }

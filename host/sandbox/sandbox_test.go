@@ -69,7 +69,7 @@ func load(t testing.TB, engine *sandbox.Engine, profile build.Profile, limits ab
 	if err != nil {
 		t.Fatal(err)
 	}
-	module, err := engine.Load(t.Context(), built[profile], sandbox.Options{Name: "guest", Limits: limits, Granted: abi.Capabilities()})
+	module, err := engine.Load(t.Context(), built[profile], sandbox.Options{Name: "guest", Limits: limits, Granted: abi.Capabilities(), Trusted: true})
 	if err != nil {
 		t.Fatal(err)
 	}

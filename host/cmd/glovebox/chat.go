@@ -30,7 +30,7 @@ func (a *app) chat() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h, err := host.New(c.Context(), config)
+			h, err := open(c.Context(), config)
 			if err != nil {
 				return err
 			}

@@ -123,7 +123,7 @@ func (a *app) playDemo(ctx context.Context, o demoOptions) error {
 	config.LLM, config.Now, config.Summarizer = play, play.now, compaction.NewOffline()
 	var reports reportLog
 	config.OnCompaction = reports.add
-	h, err := host.New(ctx, config)
+	h, err := open(ctx, config)
 	if err != nil {
 		return err
 	}

@@ -237,7 +237,7 @@ func (a *app) handQuery() *cobra.Command {
 			if q.To, err = parseTime(to); err != nil {
 				return usagef("--to: %w", err)
 			}
-			h, err := host.New(c.Context(), config)
+			h, err := open(c.Context(), config)
 			if err != nil {
 				return a.reportQuery(queryResult{Hand: args[0]}, sandbox.Result{}, err)
 			}
@@ -445,7 +445,7 @@ func (a *app) handList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h, err := host.New(c.Context(), config)
+			h, err := open(c.Context(), config)
 			if err != nil {
 				return err
 			}

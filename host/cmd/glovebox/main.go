@@ -21,6 +21,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -30,7 +31,20 @@ const (
 	exitUsage  = 2
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	registry.CompilerMain()
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// open opens a host whose compiler is this program.
+func open(ctx context.Context, config host.Config) (*host.Host, error) {
+	compiler, err := registry.Self()
+	if err != nil {
+		return nil, err
+	}
+	config.Compiler = compiler
+	return host.New(ctx, config)
+}
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

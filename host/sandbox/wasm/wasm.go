@@ -300,3 +300,18 @@ func (m *Module) Custom(name string) ([]byte, bool) {
 	}
 	return nil, false
 }
+
+// FunctionType returns the type of the function with an index that is in range,
+// in a valid module.
+func (m *Module) FunctionType(function uint32) FunctionType {
+	for _, i := range m.Imports {
+		if i.Kind != KindFunction {
+			continue
+		}
+		if function == 0 {
+			return m.Types[i.Function]
+		}
+		function--
+	}
+	return m.Types[m.Functions[function]]
+}

@@ -18,7 +18,7 @@ func (w *rewriter) helper(key helperKey) uint32 {
 	var t wasm.FunctionType
 	switch key.op {
 	case wasm.OpCall:
-		t = w.importedType(key.a)
+		t = w.m.FunctionType(key.a)
 		a.imported(key.a, t)
 	case wasm.OpMemoryFill, wasm.OpMemoryCopy, wasm.OpMemoryInit:
 		t.Params = []wasm.ValueType{wasm.I32, wasm.I32, wasm.I32}
@@ -37,19 +37,6 @@ func (w *rewriter) helper(key helperKey) uint32 {
 	a.op(wasm.OpEnd)
 	w.added[at] = addedFunction{typeIndex: w.typeIndex(t), body: append([]byte{0}, a.code...)}
 	return index
-}
-
-func (w *rewriter) importedType(function uint32) wasm.FunctionType {
-	for _, i := range w.m.Imports {
-		if i.Kind != wasm.KindFunction {
-			continue
-		}
-		if function == 0 {
-			return w.m.Types[i.Function]
-		}
-		function--
-	}
-	return wasm.FunctionType{}
 }
 
 func (w *rewriter) elementType(table uint32) wasm.ValueType {

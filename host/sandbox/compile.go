@@ -1,0 +1,257 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sys/cpu"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+)
+
+// Compiler compiles modules outside of this process, because compiling cannot
+// be interrupted and takes what memory it wants. It is safe for concurrent use.
+type Compiler interface {
+	// Compile has CompileInto called, in a process that may be ended, with a
+	// directory and a module. It returns when that process has ended.
+	Compile(ctx context.Context, dir string, module []byte) error
+}
+
+// CompileInto compiles a module that was admitted into a directory, from which
+// an engine with the same version and processor loads it. It is what a
+// Compiler's process calls; it cannot be interrupted.
+func CompileInto(ctx context.Context, dir string, module []byte) error {
+	cache, err := wazero.NewCompilationCacheWithDir(dir)
+	if err != nil {
+		return err
+	}
+	defer cache.Close(ctx)
+	engine := wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(cache))
+	defer engine.Close(ctx)
+	if _, err := engine.CompileModule(withWorkers(ctx), module); err != nil {
+		return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
+	}
+	return nil
+}
+
+func runtimeConfig() wazero.RuntimeConfig {
+	return wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2).WithDebugInfoEnabled(false)
+}
+
+func withWorkers(ctx context.Context) context.Context {
+	return experimental.WithCompilationWorkers(ctx, min(runtime.GOMAXPROCS(0), 4))
+}
+
+// engineVersion names the engine and the processor: what one compiled is of no
+// use to another. The engine tells its version only by the name of the folder
+// that it makes.
+var engineVersion = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "glovebox-engine-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	cache, err := wazero.NewCompilationCacheWithDir(dir)
+	if err != nil {
+		return "", err
+	}
+	defer cache.Close(context.Background())
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		return "", fmt.Errorf("find out the engine's version: %d folders, %w", len(entries), err)
+	}
+	return fmt.Sprintf("%s %v %v", entries[0].Name(), cpu.X86, cpu.ARM64), nil
+})
+
+// rewriting is to be raised when what meter.Rewrite returns changes: rewritten
+// modules are kept with the code that was compiled from them.
+const rewriting = 1
+
+// compiledFolder is a folder in a cache entry:
+//
+//	<key>/wazero-…/…    the engine's file
+//	<key>/module.wasm   the admitted module that it was compiled from
+//	<key>/seal.json     written last: what the module is, and the digests of both
+//
+// The key says for which limits, engine and rewriting it was made.
+type compiledFolder struct {
+	path string
+}
+
+// seal vouches for a compiled folder.
+type seal struct {
+	Profile Profile
+	Calls   []string
+	// Files maps the other files of the folder to their digests.
+	Files map[string]string
+}
+
+func folderName(digest string, limits abi.Limits) (string, error) {
+	engine, err := engineVersion()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s\n%d %d", digest, rewriting, engine, limits.TableElements, limits.StackBytes))
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+const (
+	sealFile   = "seal.json"
+	moduleFile = "module.wasm"
+)
+
+// read returns what was admitted; not ok if the folder is not whole.
+func (f compiledFolder) read() (a admitted, ok bool) {
+	data, err := os.ReadFile(filepath.Join(f.path, sealFile))
+	if err != nil {
+		return a, false
+	}
+	var s seal
+	if json.Unmarshal(data, &s) != nil || s.Files[moduleFile] == "" {
+		return a, false
+	}
+	for name, digest := range s.Files {
+		content, err := os.ReadFile(filepath.Join(f.path, filepath.FromSlash(name)))
+		if err != nil || Digest(content) != digest {
+			return a, false
+		}
+		if name == moduleFile {
+			a.module = content
+		}
+	}
+	a.profile, a.calls = s.Profile, s.Calls
+	return a, len(a.calls) > 0
+}
+
+// write makes a folder beside the place and moves it there when it is whole, so
+// that nobody sees less.
+func (f compiledFolder) write(a admitted, compile func(dir string) error) error {
+	making, err := os.MkdirTemp(filepath.Dir(f.path), ".making-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(making)
+	if err := compile(making); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(making, moduleFile), a.module, 0o600); err != nil {
+		return err
+	}
+	s := seal{Profile: a.profile, Calls: a.calls, Files: map[string]string{}}
+	if err := filepath.WalkDir(making, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(making, path)
+		s.Files[filepath.ToSlash(name)] = Digest(content)
+		return err
+	}); err != nil {
+		return err
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(making, sealFile), data, 0o600); err != nil {
+		return err
+	}
+	// A folder that is not whole, or that another process has just made, gives
+	// way.
+	if err := os.Rename(making, f.path); err == nil {
+		return nil
+	}
+	if _, whole := f.read(); whole {
+		return nil
+	}
+	if err := os.RemoveAll(f.path); err != nil {
+		return err
+	}
+	return os.Rename(making, f.path)
+}
+
+// Caps without a Compiler: what is within them takes at most a second and
+// 512 MiB to compile, as far as a search over generated modules has found.
+const (
+	maxInProcessCode       = 1 << 20
+	maxInProcessBody       = 64 << 10
+	maxInProcessBranches   = 2000
+	maxInProcessLocalLoops = 50_000
+)
+
+func checkInProcess(m *wasm.Module) error {
+	size := 0
+	for i, b := range m.Bodies {
+		size += b.Size
+		at := fmt.Sprintf("function %d", m.Imported(wasm.KindFunction)+i)
+		shape, err := measure(m, i, b)
+		switch {
+		case err != nil:
+			return err
+		case b.Size > maxInProcessBody:
+			return fmt.Errorf("%s: its body has %d bytes, at most %d are compiled in this process", at, b.Size, maxInProcessBody)
+		case shape.branches > maxInProcessBranches:
+			return fmt.Errorf("%s: %d blocks and branches, at most %d are compiled in this process", at, shape.branches, maxInProcessBranches)
+		case shape.locals*shape.loops > maxInProcessLocalLoops:
+			return fmt.Errorf("%s: %d locals and %d loops, the product is at most %d in this process", at, shape.locals, shape.loops, maxInProcessLocalLoops)
+		}
+	}
+	if size > maxInProcessCode {
+		return fmt.Errorf("%d bytes of code, at most %d are compiled in this process", size, maxInProcessCode)
+	}
+	return nil
+}
+
+// prepare returns the admitted module and the place that it is compiled in,
+// compiling it if need be. The entry of the cache is locked meanwhile.
+func (e *Engine) prepare(ctx context.Context, module []byte, limits abi.Limits, options Options) (admitted, compiledFolder, error) {
+	m, err := permitted(module, limits, options.Granted)
+	if err != nil {
+		return admitted{}, compiledFolder{}, err
+	}
+	digest := Digest(module)
+	name, err := folderName(digest, limits)
+	if err != nil {
+		return admitted{}, compiledFolder{}, err
+	}
+	entry := filepath.Join(e.cache.dir, entryName(digest))
+	folder := compiledFolder{filepath.Join(entry, name)}
+	a, ok := folder.read()
+	if ok {
+		a.digest = digest
+		return a, folder, nil
+	}
+	if a, err = admit(m, limits); err != nil {
+		return admitted{}, folder, err
+	}
+	a.digest = digest
+	compile := func(dir string) error { return CompileInto(ctx, dir, a.module) }
+	switch {
+	case options.Trusted:
+	case e.config.Compiler != nil:
+		compile = func(dir string) error { return e.config.Compiler.Compile(ctx, dir, a.module) }
+	default:
+		if err := checkInProcess(m); err != nil {
+			return admitted{}, folder, &abi.Error{Kind: abi.KindBadModule, Text: "too much to compile without a compiler process, which the program does not name", Err: err}
+		}
+	}
+	if err := folder.write(a, compile); err != nil {
+		return admitted{}, folder, err
+	}
+	return a, folder, nil
+}
