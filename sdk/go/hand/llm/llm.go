@@ -14,6 +14,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/internal/guest"
@@ -57,6 +58,9 @@ func WithModel(ctx context.Context, m Model) context.Context {
 // denied for one that the model's server rejects, timeout, unavailable,
 // too_many_calls and not_granted; disabled where there is no model.
 func Complete(ctx context.Context, r Request) (Response, error) {
+	if strings.TrimSpace(r.Prompt) == "" || r.MaxOutputTokens < 0 {
+		return Response{}, fmt.Errorf("llm complete: %w", abi.KindBadRequest)
+	}
 	model := Model(host)
 	if m, ok := ctx.Value(modelKey{}).(Model); ok && m != nil {
 		model = m
