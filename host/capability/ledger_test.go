@@ -3,10 +3,12 @@ package capability_test
 import (
 	"bytes"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -333,5 +335,56 @@ func TestLedgerClosesBesideItsUsers(t *testing.T) {
 		if _, err := kv.Get(t.Context(), abi.KVGetRequest{Key: fmt.Sprint(i)}); err != nil {
 			t.Errorf("acknowledged %d of %d: %v", i, n, err)
 		}
+	}
+}
+
+// What the disk does not take fails alone, and leaves no half of itself.
+func TestAValueThatCannotBeWrittenFailsAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hands.db")
+	ledger := openLedger(t, path)
+	db := openDatabase(t, path)
+	// As a full disk does, it takes the whole transaction back.
+	execute(t, db, "CREATE TRIGGER full BEFORE INSERT ON kv WHEN NEW.key = CAST('bad' AS BLOB) BEGIN SELECT RAISE(ROLLBACK, 'full'); END")
+	var group sync.WaitGroup
+	for worker := range 4 {
+		group.Go(func() {
+			kv := capability.NewKV(ledger, capability.Caller{Hand: "h", Subject: fmt.Sprint(worker)}, abi.Limits{KVTotalBytes: 13})
+			for i := range 10 {
+				if err := kv.Set(t.Context(), abi.KVSetRequest{Key: "bad", Value: nil}); !errors.Is(err, abi.KindUnavailable) {
+					t.Errorf("what cannot be written: %v", err)
+				}
+				if err := kv.Set(t.Context(), abi.KVSetRequest{Key: "good", Value: fmt.Appendf(nil, "%06d", i)}); err != nil {
+					t.Errorf("another value: %v", err)
+				}
+				if err := kv.Set(t.Context(), abi.KVSetRequest{Key: "over", Value: nil}); !errors.Is(err, abi.KindQuotaExceeded) {
+					t.Errorf("over the quota: %v", err)
+				}
+				if got, err := kv.Get(t.Context(), abi.KVGetRequest{Key: "good"}); err != nil || string(got) != fmt.Sprintf("%06d", i) {
+					t.Errorf("%q, %v", got, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := ledger.Close(); err != nil {
+		t.Errorf("the ledger failed with the values: %v", err)
+	}
+}
+
+// A call that cannot be recorded is refused, and so are all that follow.
+func TestWhatCannotBeRecordedIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hands.db")
+	ledger := openLedger(t, path)
+	kv := capability.NewKV(ledger, capability.Caller{Hand: "h"}, abi.Limits{KVTotalBytes: 10})
+	setValue(t, kv, "k", "v")
+	execute(t, openDatabase(t, path), "CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ROLLBACK, 'full'); END")
+	if err := kv.Set(t.Context(), abi.KVSetRequest{Key: "k", Value: []byte("w")}); !errors.Is(err, abi.KindUnavailable) {
+		t.Errorf("a set whose record fails: %v", err)
+	}
+	if _, err := kv.Get(t.Context(), abi.KVGetRequest{Key: "k"}); !errors.Is(err, abi.KindUnavailable) {
+		t.Errorf("a get afterwards: %v", err)
+	}
+	if err := ledger.Close(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("the failure is not told at the end: %v", err)
 	}
 }
