@@ -172,9 +172,10 @@ func (k *KV) List(ctx context.Context, r abi.KVListRequest) (abi.KVListResult, e
 		return abi.KVListResult{}, err
 	}
 	// One bound from below, for SQLite seeks to one and would pass over the
-	// rest row by row. The least key after a key is that key and a NUL.
+	// rest row by row. The least key after another is that and a NUL;
+	// none is less than a NUL.
 	from := r.Prefix
-	if r.After >= r.Prefix && r.After != "" {
+	if r.After >= r.Prefix {
 		from = r.After + "\x00"
 	}
 	// No key in UTF-8 has the byte 0xff: all that begin with the prefix are
