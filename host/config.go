@@ -171,24 +171,52 @@ type GrantConfig struct {
 	// Files maps the names of the roots that the hand asks for to
 	// directories; "{user}" in one stands for the user's name.
 	Files map[string]string `toml:"files"`
+	// KV lets the hand keep values of its own for each user, LLM ask the
+	// configured model.
+	KV  bool `toml:"kv"`
+	LLM bool `toml:"llm"`
 }
 
 // LimitsConfig is [hands.NAME.limits]. Zero means the default.
 type LimitsConfig struct {
-	TimeoutSecs int   `toml:"timeout_secs"`
-	MemoryMiB   int64 `toml:"memory_mib"`
-	OutputBytes int   `toml:"output_bytes"`
-	LogBytes    int   `toml:"log_bytes"`
-	LogLines    int   `toml:"log_lines"`
-	Calls       int   `toml:"calls"`
-	Concurrent  int   `toml:"concurrent"`
+	TimeoutSecs     int   `toml:"timeout_secs"`
+	Fuel            int64 `toml:"fuel"`
+	MemoryMiB       int64 `toml:"memory_mib"`
+	TableElements   int   `toml:"table_elements"`
+	StackMiB        int   `toml:"stack_mib"`
+	OutputBytes     int   `toml:"output_bytes"`
+	LogBytes        int   `toml:"log_bytes"`
+	LogLines        int   `toml:"log_lines"`
+	Calls           int   `toml:"calls"`
+	FileReadBytes   int64 `toml:"file_read_bytes"`
+	FileTotalMiB    int64 `toml:"file_total_mib"`
+	HTTPRequests    int   `toml:"http_requests"`
+	HTTPBytes       int64 `toml:"http_bytes"`
+	HTTPTimeoutSecs int   `toml:"http_timeout_secs"`
+	KVValueBytes    int64 `toml:"kv_value_bytes"`
+	KVTotalMiB      int64 `toml:"kv_total_mib"`
+	LLMCalls        int   `toml:"llm_calls"`
+	LLMInputTokens  int   `toml:"llm_input_tokens"`
+	Concurrent      int   `toml:"concurrent"`
 }
 
 func (l LimitsConfig) abi() abi.Limits {
 	return abi.Limits{
-		Timeout: seconds(l.TimeoutSecs), MemoryBytes: l.MemoryMiB << 20, OutputBytes: l.OutputBytes,
-		LogBytes: l.LogBytes, LogLines: l.LogLines, Calls: l.Calls, Concurrent: l.Concurrent,
+		Timeout: seconds(l.TimeoutSecs), Fuel: l.Fuel, MemoryBytes: mebibytes(l.MemoryMiB), TableElements: l.TableElements,
+		StackBytes: int(mebibytes(int64(l.StackMiB))), OutputBytes: l.OutputBytes, LogBytes: l.LogBytes, LogLines: l.LogLines, Calls: l.Calls,
+		FileReadBytes: l.FileReadBytes, FileTotalBytes: mebibytes(l.FileTotalMiB),
+		HTTPRequests: l.HTTPRequests, HTTPBytes: l.HTTPBytes, HTTPTimeout: seconds(l.HTTPTimeoutSecs),
+		KVValueBytes: l.KVValueBytes, KVTotalBytes: mebibytes(l.KVTotalMiB),
+		LLMCalls: l.LLMCalls, LLMInputTokens: l.LLMInputTokens, Concurrent: l.Concurrent,
 	}
+}
+
+// mebibytes keeps what is out of every range out of range.
+func mebibytes(n int64) int64 {
+	if n < 0 || n > 1<<30 {
+		return -1
+	}
+	return n << 20
 }
 
 // userPlaceholder stands for the user's name in paths and values.

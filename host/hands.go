@@ -38,6 +38,8 @@ type HandInfo struct {
 	Users       []string
 	// Files maps the granted roots to directories as they are configured.
 	Files map[string]string
+	// KV and LLM tell of grants.
+	KV, LLM bool
 }
 
 // Hands returns the configured hands by name.
@@ -47,7 +49,8 @@ func (h *Host) Hands() []HandInfo {
 		k := h.hands[name]
 		all = append(all, HandInfo{
 			Name: name, Version: k.Version(), Digest: k.Module().Digest(), Bundled: k.Bundled(),
-			Description: k.Description(), Users: slices.Clone(k.users), Files: k.Grant().Files,
+			Description: k.Description(), Users: slices.Clone(k.users),
+			Files: k.Grant().Files, KV: k.Grant().KV, LLM: k.Grant().LLM,
 		})
 	}
 	return all
@@ -63,7 +66,7 @@ func (h *Host) openHands(ctx context.Context) error {
 		}
 		opened, err := registry.Open(ctx, h.engine, registry.Request{
 			Name: name, Module: module, Bundled: bundled, Digest: c.Digest,
-			Grant: registry.Grant{Files: c.Grant.Files}, Config: c.Config, Limits: c.Limits.abi(),
+			Grant: registry.Grant{Files: c.Grant.Files, KV: c.Grant.KV, LLM: c.Grant.LLM}, Config: c.Config, Limits: c.Limits.abi(),
 		})
 		if err != nil {
 			return err
@@ -97,6 +100,9 @@ type HandQuery struct {
 	From, To time.Time
 	// MaxTokens bounds the text; zero means sandbox.DefaultOutputTokens.
 	MaxTokens int
+	// Fixed gives the hand a clock and random numbers without chance; nil
+	// means the machine's.
+	Fixed *sandbox.Fixed
 }
 
 // Query asks a hand one question in a fresh instance. It leaves one row in the
@@ -129,15 +135,24 @@ func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
 			"the window ends before it begins: %s to %s", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339))}
 	}
 	subject := h.ledger.Subject(q.Hand, user.ID.String())
-	files := capability.NewFiles(h.ledger, capability.Caller{Hand: q.Hand, Subject: subject}, forUser(k.Grant().Files, user.Name))
+	caller := capability.Caller{Hand: q.Hand, Subject: subject}
+	files := capability.NewFiles(h.ledger, caller, forUser(k.Grant().Files, user.Name))
+	ports := sandbox.Ports{Files: files, Fixed: q.Fixed}
+	if k.Grant().KV {
+		ports.KV = capability.NewKV(h.ledger, caller, k.Module().Limits())
+	}
+	if k.Grant().LLM {
+		ports.LLM = capability.NewLLM(h.ledger, caller, h.model)
+	}
 	result, err := k.Module().Query(ctx, abi.Query{
 		Prompt: q.Prompt, From: q.From, To: q.To, Now: now, Timezone: h.timezone(),
 		MaxOutputTokens: q.MaxTokens, Config: configFor(k.Config(), user.Name), Subject: subject,
-	}, sandbox.Ports{Files: files})
+	}, ports)
 	err = errors.Join(err, files.Close())
 	run := capability.Run{
 		Hand: q.Hand, Digest: k.Module().Digest(), Subject: subject, Outcome: abi.KindOf(err),
-		Took: result.Took, MemoryBytes: result.MemoryBytes, ReplyTokens: result.Reply.Tokens(), Calls: result.Calls,
+		Took: result.Took, Fuel: result.Fuel, MemoryBytes: result.MemoryBytes,
+		ReplyBytes: result.ReplyBytes, ReplyTokens: result.Reply.Tokens(), Calls: result.Calls,
 	}
 	if err != nil {
 		run.Text = err.Error()

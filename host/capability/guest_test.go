@@ -39,7 +39,7 @@ func loadKeeper(t *testing.T, limits ...abi.Limits) []*sandbox.Module {
 	t.Cleanup(func() { engine.Close() })
 	var modules []*sandbox.Module
 	for _, l := range limits {
-		module, err := engine.Load(t.Context(), wasm, sandbox.Options{Name: "keeper", Limits: l,
+		module, err := engine.Load(t.Context(), wasm, sandbox.Options{Trusted: true, Name: "keeper", Limits: l,
 			Granted: []abi.Capability{abi.CapabilityKV, abi.CapabilityLLM}})
 		if err != nil {
 			t.Fatal(err)

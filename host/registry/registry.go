@@ -24,10 +24,30 @@ type Grant struct {
 	// Files maps the names of roots that the manifest asks for to
 	// directories.
 	Files map[string]string
+	// KV lets it keep values, LLM ask the host's model.
+	KV, LLM bool
 }
 
 // IsZero reports whether g grants nothing.
-func (g Grant) IsZero() bool { return len(g.Files) == 0 }
+func (g Grant) IsZero() bool { return len(g.capabilities()) == 0 }
+
+func (g Grant) capabilities() []abi.Capability {
+	var granted []abi.Capability
+	for _, c := range []struct {
+		capability abi.Capability
+		granted    bool
+	}{{abi.CapabilityFiles, len(g.Files) > 0}, {abi.CapabilityKV, g.KV}, {abi.CapabilityLLM, g.LLM}} {
+		if c.granted {
+			granted = append(granted, c.capability)
+		}
+	}
+	return granted
+}
+
+func (g Grant) clone() Grant {
+	g.Files = maps.Clone(g.Files)
+	return g
+}
 
 // Request is what a hand is made from.
 type Request struct {
@@ -93,15 +113,16 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 			return refuse(abi.KindNotGranted, "grant.files.%s: the hand does not ask for it; it asks for %s", root, list(asked.Paths))
 		}
 	}
+	for _, c := range r.Grant.capabilities() {
+		if _, ok := m.Permission(c); !ok && c != abi.CapabilityFiles {
+			return refuse(abi.KindNotGranted, "grant.%s: the hand does not ask for it", c)
+		}
+	}
 	config, err := m.Configure(r.Config)
 	if err != nil {
 		return nil, &abi.Error{Hand: r.Name, Kind: abi.KindBadRequest, Text: "unusable configuration", Err: err}
 	}
-	var granted []abi.Capability
-	if len(r.Grant.Files) > 0 {
-		granted = append(granted, abi.CapabilityFiles)
-	}
-	module, err := engine.Load(ctx, r.Module, sandbox.Options{Name: r.Name, Limits: orWish(r.Limits, m.Limits.Wish()), Granted: granted, Trusted: r.Bundled})
+	module, err := engine.Load(ctx, r.Module, sandbox.Options{Name: r.Name, Limits: orWish(r.Limits, m.Limits.Wish()), Granted: r.Grant.capabilities(), Trusted: r.Bundled})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +133,7 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 	description, _ := boundary.Wrap(source, m.Description, descriptionTokens)
 	return &Hand{
 		name: r.Name, description: description, version: m.Version, bundled: r.Bundled,
-		module: module, grant: Grant{Files: maps.Clone(r.Grant.Files)}, config: config,
+		module: module, grant: r.Grant.clone(), config: config,
 	}, nil
 }
 
@@ -133,7 +154,7 @@ func (h *Hand) Bundled() bool { return h.bundled }
 func (h *Hand) Module() *sandbox.Module { return h.module }
 
 // Grant returns what the hand may reach.
-func (h *Hand) Grant() Grant { return Grant{Files: maps.Clone(h.grant.Files)} }
+func (h *Hand) Grant() Grant { return h.grant.clone() }
 
 // Config returns the values that each query carries.
 func (h *Hand) Config() map[string]any { return maps.Clone(h.config) }

@@ -50,6 +50,8 @@ type Result struct {
 	Took time.Duration
 	// MemoryBytes is the largest size of the linear memory.
 	MemoryBytes int64
+	// ReplyBytes is what the guest wrote, also beyond the limit.
+	ReplyBytes int
 	// Calls counts the capability calls.
 	Calls int
 	// Fuel is what the guest used, in units of about one instruction.
@@ -316,6 +318,7 @@ func (c *call) outcome(maxTokens int, err error) Result {
 	r := Result{
 		Calls:       c.calls,
 		Fuel:        c.fuel(),
+		ReplyBytes:  c.replySize,
 		MemoryBytes: int64(c.memory.peak),
 		LogDropped:  c.log.dropped,
 	}

@@ -38,6 +38,8 @@ type inspection struct {
 	Exports     []string         `json:"exports"`
 	Permissions []permission     `json:"permissions"`
 	Memory      *memoryPages     `json:"memory"`
+	Tables      []tableElements  `json:"tables"`
+	Sections    []customSection  `json:"custom_sections"`
 	Functions   int              `json:"functions"`
 	Manifest    *manifestSummary `json:"manifest"`
 	Admitted    bool             `json:"admitted"`
@@ -54,6 +56,21 @@ type permission struct {
 type memoryPages struct {
 	Min uint64  `json:"min_pages"`
 	Max *uint64 `json:"max_pages,omitempty"`
+	// Clamped is what it can grow to with the default limits.
+	Clamped uint64 `json:"clamped_pages"`
+}
+
+type tableElements struct {
+	Min uint32  `json:"min_elements"`
+	Max *uint32 `json:"max_elements,omitempty"`
+	// Clamped is its maximum with the default limits; absent if the module is
+	// refused.
+	Clamped *uint32 `json:"clamped_elements,omitempty"`
+}
+
+type customSection struct {
+	Name  string `json:"name"`
+	Bytes int    `json:"bytes"`
 }
 
 type manifestSummary struct {
@@ -99,7 +116,7 @@ func inspect(module []byte) (inspection, error) {
 	}
 	seen := inspection{
 		Digest: outline.Digest, Bytes: outline.Bytes, Profile: outline.Profile, ABI: abi.Version, Functions: outline.Functions,
-		Imports: []string{}, Exports: []string{}, Permissions: []permission{},
+		Imports: []string{}, Exports: []string{}, Permissions: []permission{}, Tables: []tableElements{}, Sections: []customSection{},
 	}
 	for _, i := range outline.Imports {
 		seen.Imports = append(seen.Imports, plain(i.Module+"."+i.Name))
@@ -108,7 +125,19 @@ func inspect(module []byte) (inspection, error) {
 		seen.Exports = append(seen.Exports, plain(e.Name))
 	}
 	if outline.Memory != nil {
-		seen.Memory = &memoryPages{outline.Memory.Min, outline.Memory.Max}
+		seen.Memory = &memoryPages{outline.Memory.Min, outline.Memory.Max, outline.MemoryPages}
+	}
+	for i, t := range outline.Tables {
+		row := tableElements{Min: t.Min, Max: t.Max}
+		if i < len(outline.TableMax) {
+			row.Clamped = &outline.TableMax[i]
+		}
+		seen.Tables = append(seen.Tables, row)
+	}
+	for _, s := range outline.Sections {
+		if s.ID == wasm.SectionCustom {
+			seen.Sections = append(seen.Sections, customSection{plain(s.Name), len(s.Data)})
+		}
 	}
 	var m manifest.Manifest
 	refusal := outline.Refusal
@@ -159,7 +188,19 @@ func (a *app) printInspection(s inspection) {
 		a.printf("profile     %s, ABI %d\n", s.Profile, s.ABI)
 	}
 	if s.Memory != nil {
-		a.printf("memory      %d pages of 64 KiB at first\n", s.Memory.Min)
+		a.printf("memory      %d pages of 64 KiB, may grow to %s: clamped to %d\n", s.Memory.Min, orWithout(s.Memory.Max), s.Memory.Clamped)
+	}
+	for i, t := range s.Tables {
+		clamped := "not admitted"
+		if t.Clamped != nil {
+			clamped = fmt.Sprintf("clamped to %d", *t.Clamped)
+		}
+		a.printf("table %-5d %d elements, may grow to %s: %s\n", i, t.Min, orWithout(t.Max), clamped)
+	}
+	a.printf("imports     %s\n", listed(s.Imports))
+	a.printf("exports     %s\n", listed(s.Exports))
+	for _, c := range s.Sections {
+		a.printf("section     %q, %d bytes: not given to the engine\n", c.Name, c.Bytes)
 	}
 	if len(s.Permissions) == 0 {
 		a.printf("permissions none: it can only read its query and answer\n")
@@ -174,6 +215,21 @@ func (a *app) printInspection(s inspection) {
 	}
 }
 
+func orWithout[T uint32 | uint64](most *T) string {
+	if most == nil {
+		return "any size"
+	}
+	return fmt.Sprint(*most)
+}
+
+// listed shows names once each.
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", ")
+}
+
 // queryResult is what hand query prints.
 type queryResult struct {
 	Hand        string      `json:"hand"`
@@ -183,6 +239,7 @@ type queryResult struct {
 	Tokens      int         `json:"tokens"`
 	Cut         bool        `json:"cut"`
 	Ms          float64     `json:"ms"`
+	Fuel        int64       `json:"fuel"`
 	MemoryBytes int64       `json:"memory_bytes"`
 	Calls       int         `json:"calls"`
 	Log         []string    `json:"log"`
@@ -200,9 +257,11 @@ type queryError struct {
 func (a *app) handQuery() *cobra.Command {
 	var (
 		prompt, from, to, now, zone, name, user string
-		files, values                           []string
+		granted                                 grantFlags
+		values                                  []string
 		timeout                                 time.Duration
 		maxTokens                               int
+		seed                                    uint64
 	)
 	c := &cobra.Command{
 		Use:   "query HAND|FILE.wasm|bundled:NAME",
@@ -216,7 +275,7 @@ func (a *app) handQuery() *cobra.Command {
 				return usagef("--prompt is missing: write what the hand is to be asked")
 			}
 			q := host.HandQuery{Prompt: prompt, MaxTokens: maxTokens}
-			config, cleanup, err := a.queryConfig(args[0], name, files, values, timeout)
+			config, cleanup, err := a.queryConfig(args[0], name, granted, values, timeout)
 			if err != nil {
 				return err
 			}
@@ -230,6 +289,11 @@ func (a *app) handQuery() *cobra.Command {
 					return usagef("--now: %w", err)
 				}
 				config.Now = func() time.Time { return at }
+				if c.Flags().Changed("seed") {
+					q.Fixed = &sandbox.Fixed{Now: at, Seed: seed}
+				}
+			} else if c.Flags().Changed("seed") {
+				return usagef("--seed needs --now: a clock that runs is chance too")
 			}
 			if q.From, err = parseTime(from); err != nil {
 				return usagef("--from: %w", err)
@@ -265,7 +329,9 @@ func (a *app) handQuery() *cobra.Command {
 	flags.StringVar(&zone, "timezone", "", "IANA time zone (default the configured one, else the machine's)")
 	flags.StringVar(&name, "name", "", "name for a file (default its manifest's)")
 	flags.StringVar(&user, "user", "", "for which user to ask a configured hand")
-	flags.StringArrayVar(&files, "files", nil, "grant a directory: ROOT=DIR, repeatable")
+	flags.Uint64Var(&seed, "seed", 0, "seed of the hand's random numbers; with --now, equal queries use equal fuel")
+	flags.StringArrayVar(&granted.files, "files", nil, "grant a directory: ROOT=DIR, repeatable")
+	flags.StringArrayVar(&granted.capabilities, "grant", nil, "grant a capability: kv or llm, repeatable")
 	flags.StringArrayVar(&values, "config", nil, "set a value of the hand: KEY=VALUE, repeatable")
 	flags.DurationVar(&timeout, "timeout", 0, "wall time for the query (default 30s)")
 	flags.IntVar(&maxTokens, "max-tokens", 0, "tokens that the reply may cost (default 2000)")
@@ -280,11 +346,11 @@ func isModule(reference string) bool {
 // queryConfig returns the configuration for one query: the user's own for a
 // configured hand, else one that holds this module alone and lives in a
 // directory that cleanup removes.
-func (a *app) queryConfig(reference, name string, files, values []string, timeout time.Duration) (host.Config, func(), error) {
+func (a *app) queryConfig(reference, name string, granted grantFlags, values []string, timeout time.Duration) (host.Config, func(), error) {
 	nothing := func() {}
 	if !isModule(reference) {
-		if len(files)+len(values) > 0 || timeout != 0 || name != "" {
-			return host.Config{}, nothing, usagef("--files, --config, --timeout and --name are for a file or a bundled hand; %q is configured in the file", reference)
+		if len(granted.files)+len(granted.capabilities)+len(values) > 0 || timeout != 0 || name != "" {
+			return host.Config{}, nothing, usagef("--files, --grant, --config, --timeout and --name are for a file or a bundled hand; %q is configured in the file", reference)
 		}
 		config, err := a.config()
 		return config, nothing, err
@@ -293,7 +359,7 @@ func (a *app) queryConfig(reference, name string, files, values []string, timeou
 	if err != nil {
 		return host.Config{}, nothing, err
 	}
-	handConfig := host.HandConfig{Module: reference, Grant: host.GrantConfig{Files: map[string]string{}}, Config: map[string]any{}}
+	handConfig := host.HandConfig{Module: reference, Config: map[string]any{}}
 	handConfig.Limits.TimeoutSecs = int(timeout.Round(time.Second) / time.Second)
 	if timeout > 0 && timeout < time.Second {
 		return host.Config{}, nothing, usagef("--timeout %v: at least 1s", timeout)
@@ -305,17 +371,8 @@ func (a *app) queryConfig(reference, name string, files, values []string, timeou
 	if name == "" {
 		name = nameOf(module, reference)
 	}
-	for _, f := range files {
-		root, dir, ok := strings.Cut(f, "=")
-		if !ok || root == "" || dir == "" {
-			return host.Config{}, nothing, usagef("--files %q: write ROOT=DIR, such as calendars=/home/me/calendars", f)
-		}
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return host.Config{}, nothing, fmt.Errorf("--files %s: %s is not a directory that can be read", root, dir)
-		}
-		if handConfig.Grant.Files[root], err = filepath.Abs(dir); err != nil {
-			return host.Config{}, nothing, err
-		}
+	if handConfig.Grant, err = granted.config(); err != nil {
+		return host.Config{}, nothing, err
 	}
 	for _, v := range values {
 		key, text, ok := strings.Cut(v, "=")
@@ -330,6 +387,40 @@ func (a *app) queryConfig(reference, name string, files, values []string, timeou
 	}
 	config := a.finished(host.Config{Hands: map[string]host.HandConfig{name: handConfig}}, temp)
 	return config, func() { os.RemoveAll(temp) }, nil
+}
+
+// grantFlags are what a query of a file grants for itself.
+type grantFlags struct {
+	files        []string // ROOT=DIR
+	capabilities []string
+}
+
+func (g grantFlags) config() (host.GrantConfig, error) {
+	grant := host.GrantConfig{Files: map[string]string{}}
+	for _, f := range g.files {
+		root, dir, ok := strings.Cut(f, "=")
+		if !ok || root == "" || dir == "" {
+			return grant, usagef("--files %q: write ROOT=DIR, such as calendars=/home/me/calendars", f)
+		}
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return grant, fmt.Errorf("--files %s: %s is not a directory that can be read", root, dir)
+		}
+		var err error
+		if grant.Files[root], err = filepath.Abs(dir); err != nil {
+			return grant, err
+		}
+	}
+	for _, c := range g.capabilities {
+		switch abi.Capability(c) {
+		case abi.CapabilityKV:
+			grant.KV = true
+		case abi.CapabilityLLM:
+			grant.LLM = true
+		default:
+			return grant, usagef("--grant %q: write kv or llm; directories are granted with --files", c)
+		}
+	}
+	return grant, nil
 }
 
 // tomlValue reads VALUE as TOML would, and as a string if TOML would not.
@@ -366,7 +457,7 @@ func nameOf(module []byte, reference string) string {
 func (a *app) reportQuery(out queryResult, result sandbox.Result, err error) error {
 	out.OK = err == nil
 	out.Text, out.Framed, out.Tokens = boundary.Neutral(result.Reply), result.Reply.Render(), result.Reply.Tokens()
-	out.Cut, out.MemoryBytes, out.Calls, out.LogDropped = result.Cut, result.MemoryBytes, result.Calls, result.LogDropped
+	out.Cut, out.Fuel, out.MemoryBytes, out.Calls, out.LogDropped = result.Cut, result.Fuel, result.MemoryBytes, result.Calls, result.LogDropped
 	out.Ms = float64(result.Took.Microseconds()) / 1000
 	out.Log = []string{}
 	if !result.Log.IsEmpty() {
@@ -434,9 +525,6 @@ type listedHand struct {
 	LastError   string   `json:"last_error,omitempty"`
 }
 
-// healthRuns is how many of the last runs the health of a hand is told from.
-const healthRuns = 100
-
 func (a *app) handList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the configured and the bundled hands", Args: cobra.NoArgs,
@@ -450,22 +538,18 @@ func (a *app) handList() *cobra.Command {
 				return err
 			}
 			defer h.Close()
+			healths, err := h.Ledger().Health(c.Context())
+			if err != nil {
+				return err
+			}
 			all := []listedHand{}
 			for _, k := range h.Hands() {
 				row := listedHand{Name: k.Name, Version: k.Version, Configured: true, Bundled: k.Bundled, Digest: k.Digest,
 					Description: boundary.Neutral(k.Description), Users: k.Users}
-				runs, err := h.Ledger().Runs(c.Context(), k.Name, healthRuns)
-				if err != nil {
-					return err
-				}
-				row.Runs = len(runs)
-				for i, r := range runs {
-					if i == 0 {
-						row.LastRun, row.LastError = r.At.Format(time.RFC3339), r.Text
-					}
-					if r.Outcome != "" {
-						row.Failed++
-					}
+				health := healths[k.Name]
+				row.Runs, row.Failed, row.LastError = health.Runs, health.Failed, health.LastText
+				if health.Runs > 0 {
+					row.LastRun = health.LastRun.Format(time.RFC3339)
 				}
 				all = append(all, row)
 			}
