@@ -77,7 +77,7 @@ var engineVersion = sync.OnceValues(func() (string, error) {
 
 // rewriting is to be raised when what meter.Rewrite returns changes: rewritten
 // modules are kept with the code that was compiled from them.
-const rewriting = 1
+const rewriting = 2
 
 // compiledFolder is a folder in a cache entry:
 //

@@ -8,5 +8,7 @@ func reserve(bytes uint64) ([]byte, error) { return make([]byte, bytes), nil }
 
 func release([]byte) {}
 
+func discard([]byte) bool { return false }
+
 // writableByOthers cannot be told from a mode here: access lists decide.
 func writableByOthers(fs.FileInfo) bool { return false }

@@ -16,4 +16,8 @@ func reserve(bytes uint64) ([]byte, error) {
 
 func release(memory []byte) { _ = syscall.Munmap(memory) }
 
+// discard gives pages back; they are zero when they are next touched. It
+// reports false if that cannot be had.
+func discard(memory []byte) bool { return madviseDontNeed(memory) == nil }
+
 func writableByOthers(info fs.FileInfo) bool { return info.Mode().Perm()&0o022 != 0 }

@@ -82,7 +82,7 @@ func (m *Module) Query(ctx context.Context, q abi.Query, ports Ports) (Result, e
 	}
 	defer leave()
 
-	c := &call{module: m, ports: ports, query: encoded, maxOutputTokens: q.MaxOutputTokens}
+	c := &call{module: m, ports: ports, query: encoded, maxOutputTokens: q.MaxOutputTokens, granted: slice}
 	began := time.Now()
 	err = c.run(ctx)
 	result := c.outcome(q.MaxOutputTokens, err)
@@ -169,6 +169,7 @@ func (c *call) run(ctx context.Context) error {
 	defer cancel()
 	c.deadline, _ = limited.Deadline()
 	c.log.bytesLeft, c.log.linesLeft = m.limits.LogBytes, m.limits.LogLines
+	c.memory.pool = &m.engine.memories
 	c.memory.limit, c.memory.total, c.memory.bound = uint64(m.limits.MemoryBytes), &m.engine.memory, m.engine.config.MemoryBytes
 	defer c.memory.release()
 

@@ -65,7 +65,8 @@ type Engine struct {
 	inFlight *semaphore.Weighted
 	running  *semaphore.Weighted
 	// memory is what all linear memories hold now, in bytes.
-	memory atomic.Int64
+	memory   atomic.Int64
+	memories memoryPool
 
 	mu sync.Mutex
 	// closed and modules are guarded by mu.
@@ -95,6 +96,7 @@ func New(config Config) (*Engine, error) {
 		inFlight: semaphore.NewWeighted(int64(config.InFlight)),
 		running:  semaphore.NewWeighted(int64(config.Running)),
 		modules:  map[*Module]struct{}{},
+		memories: memoryPool{idle: map[uint64][][]byte{}},
 	}
 	if config.CacheDir == "" {
 		var err error
@@ -128,6 +130,7 @@ func (e *Engine) Close() error {
 		m.queries.Wait()
 		errs = append(errs, m.free())
 	}
+	e.memories.free()
 	if e.ownCache != "" {
 		errs = append(errs, os.RemoveAll(e.ownCache))
 	}

@@ -47,6 +47,8 @@ type Limits struct {
 	TableElements uint32
 	// StackBytes bounds the estimate of the frames on the call stack.
 	StackBytes int32
+	// Slice is the fuel that a guest begins with.
+	Slice int64
 }
 
 // What is charged beyond one unit an instruction.
@@ -287,7 +289,8 @@ func (w *rewriter) globals() ([]byte, error) {
 			return nil, err
 		}
 	}
-	out = append(out, byte(wasm.I64), 1, byte(wasm.OpI64Const), 0, byte(wasm.OpEnd))
+	out = wasm.AppendS64(append(out, byte(wasm.I64), 1, byte(wasm.OpI64Const)), w.limits.Slice)
+	out = append(out, byte(wasm.OpEnd))
 	out = wasm.AppendS64(append(out, byte(wasm.I32), 1, byte(wasm.OpI32Const)), int64(w.limits.StackBytes))
 	return append(out, byte(wasm.OpEnd)), nil
 }
