@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
@@ -75,10 +76,6 @@ var engineVersion = sync.OnceValues(func() (string, error) {
 	return fmt.Sprintf("%s %v %v", entries[0].Name(), cpu.X86, cpu.ARM64), nil
 })
 
-// rewriting is to be raised when what meter.Rewrite returns changes: rewritten
-// modules are kept with the code that was compiled from them.
-const rewriting = 2
-
 // compiledFolder is a folder in a cache entry:
 //
 //	<key>/wazero-…/…    the engine's file
@@ -103,7 +100,7 @@ func folderName(digest string, limits abi.Limits) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s\n%d %d", digest, rewriting, engine, limits.TableElements, limits.StackBytes))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s\n%d %d", digest, meter.Version, engine, limits.TableElements, limits.StackBytes))
 	return hex.EncodeToString(sum[:16]), nil
 }
 

@@ -17,6 +17,10 @@ import (
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
+// Version changes with what Rewrite returns: rewritten modules are kept beside
+// the code that was compiled from them.
+const Version = 2
+
 // Names of what rewriting adds. A module that exports a name with Prefix is
 // refused.
 const (

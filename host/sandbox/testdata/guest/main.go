@@ -56,6 +56,13 @@ func answer(ctx context.Context, q hand.Query) (string, error) {
 		for i := 0; ; i++ {
 			kept = strconv.Itoa(i)
 		}
+	case "nap":
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			return "", err
+		}
+		time.Sleep(d)
+		return "awake", nil
 	case "sleep":
 		time.Sleep(time.Hour)
 	case "random":
