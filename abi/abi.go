@@ -203,6 +203,17 @@ type HTTPFetchResult struct {
 	Truncated bool `json:"truncated"`
 }
 
+// HTTPBudget is what one exchange may use, as the host counts it; a guest never
+// sees it.
+type HTTPBudget struct {
+	// Requests bounds the requests, redirects included; at least 1.
+	Requests int
+	// BodyBytes bounds the body of the answer.
+	BodyBytes int64
+	// Timeout bounds the exchange.
+	Timeout time.Duration
+}
+
 // KVGetRequest asks for one value; the result is its raw bytes.
 type KVGetRequest struct {
 	Key string `json:"key"`

@@ -53,17 +53,7 @@ type HTTP interface {
 	// Fetch makes one exchange, redirects included. The body has at most the
 	// hand's HTTPBytes, else Truncated is set. It returns how many requests
 	// were sent, also beside an error, at most budget.
-	Fetch(ctx context.Context, r abi.HTTPFetchRequest, budget HTTPBudget) (head abi.HTTPFetchResult, body []byte, sent int, err error)
-}
-
-// HTTPBudget is what one exchange may use.
-type HTTPBudget struct {
-	// Requests bounds the requests, redirects included; at least 1.
-	Requests int
-	// BodyBytes bounds the body of the answer.
-	BodyBytes int64
-	// Timeout bounds the exchange.
-	Timeout time.Duration
+	Fetch(ctx context.Context, r abi.HTTPFetchRequest, budget abi.HTTPBudget) (head abi.HTTPFetchResult, body []byte, sent int, err error)
 }
 
 // KV keeps values of one hand for one subject. It is called like Files. Keys
@@ -352,7 +342,7 @@ func (c *call) httpFetch(ctx context.Context, r abi.HTTPFetchRequest) ([]byte, e
 	if asked := time.Duration(r.TimeoutMillis) * time.Millisecond; r.TimeoutMillis > 0 && r.TimeoutMillis < int(timeout/time.Millisecond) {
 		timeout = asked
 	}
-	head, body, sent, err := c.ports.HTTP.Fetch(ctx, r, HTTPBudget{Requests: limits.HTTPRequests - c.requests, BodyBytes: limits.HTTPBytes, Timeout: timeout})
+	head, body, sent, err := c.ports.HTTP.Fetch(ctx, r, abi.HTTPBudget{Requests: limits.HTTPRequests - c.requests, BodyBytes: limits.HTTPBytes, Timeout: timeout})
 	c.requests += max(sent, 1)
 	if err != nil {
 		return nil, err
