@@ -51,10 +51,10 @@ type HTTPConfig struct {
 // It is not changed once made and safe for concurrent use. It holds secrets and
 // prints without them.
 type HTTPGrant struct {
-	hosts    []HostRule
-	private  []PrivateTarget
-	secrets  []boundSecret
-	redactor *redactor
+	hosts   []HostRule
+	private []PrivateTarget
+	// secrets is a func because no way of printing shows what it returns.
+	secrets func() *secretSet
 }
 
 // NewHTTPGrant returns what is both asked for and allowed; that there is
@@ -83,18 +83,16 @@ func NewHTTPGrant(asked HTTPRequest, allowed HTTPConfig, load SecretLoader) (*HT
 		}
 		g.private = append(g.private, p)
 	}
-	if g.secrets, err = bindSecrets(asked.Secrets, allowed.Secrets, load); err != nil {
+	secrets, err := bindSecrets(asked.Secrets, allowed.Secrets, load)
+	if err != nil {
 		return nil, err
 	}
-	g.redactor = newRedactor(g.secrets)
+	g.secrets = func() *secretSet { return secrets }
 	return g, nil
 }
 
 // Hosts returns the rules in force: what was asked for and allowed.
 func (g *HTTPGrant) Hosts() []HostRule { return slices.Clone(g.hosts) }
-
-// Format writes the rules in force for every verb, and never a secret.
-func (g HTTPGrant) Format(f fmt.State, _ rune) { fmt.Fprint(f, g.hosts) }
 
 // Bounds of one exchange that no operator needs to change.
 const (
@@ -323,7 +321,7 @@ func (x *exchange) secretsFor(n *hop) []boundSecret {
 		return nil
 	}
 	var all []boundSecret
-	for _, s := range x.grant.secrets {
+	for _, s := range x.grant.secrets().bound {
 		if s.where.covers(n.target) {
 			all = append(all, s)
 		}
@@ -408,20 +406,21 @@ func (x *exchange) redirect(n *hop, response *http.Response) *hop {
 		return nil
 	}
 	x.hops++
+	redactor := &x.grant.secrets().redactor
 	at, _, _ := strings.Cut(location, "?")
-	next.at = next.method + " " + x.grant.redactor.text(at)
+	next.at = next.method + " " + redactor.text(at)
 	to, err := resolveLocation(n.target, location)
 	if err != nil {
 		next.no = &refusal{abi.KindDenied, "the redirect: " + err.Error()}
 		return next
 	}
 	next.target = to
-	next.at = next.method + " " + x.grant.redactor.text(to.withoutQuery())
+	next.at = next.method + " " + redactor.text(to.withoutQuery())
 	next.home = n.home && to.origin() == n.target.origin()
 	switch {
 	case n.target.scheme == "https" && to.scheme != "https":
 		next.no = &refusal{abi.KindDenied, "the redirect leads from https to http"}
-	case to.origin() != n.target.origin() && x.grant.redactor.holds(to.String()):
+	case to.origin() != n.target.origin() && redactor.holds(to.String()):
 		next.no = &refusal{abi.KindDenied, "the redirect would carry a secret to another host"}
 	}
 	if !next.home {
@@ -459,7 +458,7 @@ func (x *exchange) read(ctx context.Context, n *hop, response *http.Response) (a
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		return answer{}, fmt.Errorf("%s: the server wants another protocol: %w", ActionHTTPFetch, abi.KindUnavailable)
 	}
-	redactor := x.grant.redactor
+	redactor := &x.grant.secrets().redactor
 	var body io.Reader = response.Body
 	most := x.budget.BodyBytes
 	switch encoding := strings.ToLower(strings.Join(response.Header.Values("Content-Encoding"), ",")); encoding {

@@ -138,9 +138,15 @@ type boundSecret struct {
 	whole, value string
 }
 
+// secretSet is the secrets of one grant.
+type secretSet struct {
+	bound    []boundSecret
+	redactor redactor
+}
+
 // bindSecrets matches what is asked for with what is bound. What nobody bound
 // is left out, since a hand may do without.
-func bindSecrets(asked []string, bindings []SecretBinding, load SecretLoader) ([]boundSecret, error) {
+func bindSecrets(asked []string, bindings []SecretBinding, load SecretLoader) (*secretSet, error) {
 	requests := map[string]SecretRequest{}
 	for _, text := range asked {
 		r, err := ParseSecretRequest(text)
@@ -152,18 +158,19 @@ func bindSecrets(asked []string, bindings []SecretBinding, load SecretLoader) ([
 		}
 		requests[r.Name] = r
 	}
-	var bound []boundSecret
+	var set secretSet
 	for _, b := range bindings {
 		s, err := b.bind(requests, load)
 		if err != nil {
 			return nil, fmt.Errorf("secret %q: %w", shorten(b.Name), err)
 		}
-		if slices.ContainsFunc(bound, func(o boundSecret) bool { return o.header == s.header && o.where.overlaps(s.where) }) {
+		if slices.ContainsFunc(set.bound, func(o boundSecret) bool { return o.header == s.header && o.where.overlaps(s.where) }) {
 			return nil, fmt.Errorf("secret %q: another one already goes into %s for %s", b.Name, s.header, s.where.host)
 		}
-		bound = append(bound, s)
+		set.bound = append(set.bound, s)
+		set.redactor.add(s.value)
 	}
-	return bound, nil
+	return &set, nil
 }
 
 func (b SecretBinding) bind(requests map[string]SecretRequest, load SecretLoader) (boundSecret, error) {
@@ -214,8 +221,6 @@ const redacted = "[redacted]"
 
 // redactor finds secrets in what a server sent. It is safe for concurrent use.
 type redactor struct {
-	// plain holds the values themselves, in lower case.
-	plain     []string
 	spellings []spelling
 	// longest is the most bytes that one occurrence can have.
 	longest int
@@ -228,16 +233,7 @@ type spelling struct {
 	before, after int
 }
 
-func newRedactor(secrets []boundSecret) *redactor {
-	r := &redactor{}
-	for _, s := range secrets {
-		r.add(s.value)
-	}
-	return r
-}
-
 func (r *redactor) add(value string) {
-	r.plain = append(r.plain, strings.ToLower(value))
 	lower := hex.EncodeToString([]byte(value))
 	all := []spelling{
 		{text: []byte(value)},
@@ -441,5 +437,5 @@ func (r *redactor) holds(s string) bool { return len(r.find([]byte(s))) > 0 }
 // write as they like, holds a secret.
 func (r *redactor) inName(name string) bool {
 	lower := strings.ToLower(name)
-	return slices.ContainsFunc(r.plain, func(v string) bool { return strings.Contains(lower, v) })
+	return slices.ContainsFunc(r.spellings, func(s spelling) bool { return strings.Contains(lower, strings.ToLower(string(s.text))) })
 }
