@@ -16,6 +16,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/compaction"
+	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -171,10 +172,37 @@ type GrantConfig struct {
 	// Files maps the names of the roots that the hand asks for to
 	// directories; "{user}" in one stands for the user's name.
 	Files map[string]string `toml:"files"`
+	// HTTP are the rules for requests, in the form of a capability.HostRule:
+	// what the manifest asks for and these allow.
+	HTTP []string `toml:"http"`
+	// AllowPrivate are addresses that are not on the public internet, with
+	// their ports, in the form of a capability.PrivateTarget.
+	AllowPrivate []string `toml:"allow_private"`
+	// Secrets are bound by the names that the manifest asks for.
+	Secrets map[string]SecretConfig `toml:"secrets"`
 	// KV lets the hand keep values of its own for each user, LLM ask the
 	// configured model.
 	KV  bool `toml:"kv"`
 	LLM bool `toml:"llm"`
+}
+
+// SecretConfig is [hands.NAME.grant.secrets.SECRET]; capability.SecretBinding
+// explains it.
+type SecretConfig struct {
+	From     string `toml:"from"`
+	Host     string `toml:"host"`
+	Header   string `toml:"header"`
+	Format   string `toml:"format"`
+	Insecure bool   `toml:"insecure"`
+}
+
+func (g GrantConfig) http(asked manifest.Permission) (*capability.HTTPGrant, error) {
+	allowed := capability.HTTPConfig{Hosts: g.HTTP, AllowPrivate: g.AllowPrivate}
+	for _, name := range slices.Sorted(maps.Keys(g.Secrets)) {
+		c := g.Secrets[name]
+		allowed.Secrets = append(allowed.Secrets, capability.SecretBinding{Name: name, From: c.From, Host: c.Host, Header: c.Header, Format: c.Format, Insecure: c.Insecure})
+	}
+	return capability.NewHTTPGrant(capability.HTTPRequest{Hosts: asked.Hosts, Secrets: asked.Secrets}, allowed, nil)
 }
 
 // LimitsConfig is [hands.NAME.limits]. Zero means the default.

@@ -26,6 +26,7 @@ const bundledPrefix = "bundled:"
 type hand struct {
 	*registry.Hand
 	users []string
+	http  *capability.HTTPGrant // nil if none
 }
 
 // HandInfo tells of one configured hand.
@@ -38,6 +39,8 @@ type HandInfo struct {
 	Users       []string
 	// Files maps the granted roots to directories as they are configured.
 	Files map[string]string
+	// HTTP are the rules in force for requests.
+	HTTP []string
 	// KV and LLM tell of grants.
 	KV, LLM bool
 }
@@ -47,11 +50,17 @@ func (h *Host) Hands() []HandInfo {
 	var all []HandInfo
 	for _, name := range slices.Sorted(maps.Keys(h.hands)) {
 		k := h.hands[name]
-		all = append(all, HandInfo{
+		info := HandInfo{
 			Name: name, Version: k.Version(), Digest: k.Module().Digest(), Bundled: k.Bundled(),
 			Description: k.Description(), Users: slices.Clone(k.users),
 			Files: k.Grant().Files, KV: k.Grant().KV, LLM: k.Grant().LLM,
-		})
+		}
+		if k.http != nil {
+			for _, rule := range k.http.Hosts() {
+				info.HTTP = append(info.HTTP, rule.String())
+			}
+		}
+		all = append(all, info)
 	}
 	return all
 }
@@ -66,12 +75,24 @@ func (h *Host) openHands(ctx context.Context) error {
 		}
 		opened, err := registry.Open(ctx, h.engine, registry.Request{
 			Name: name, Module: module, Bundled: bundled, Digest: c.Digest,
-			Grant: registry.Grant{Files: c.Grant.Files, KV: c.Grant.KV, LLM: c.Grant.LLM}, Config: c.Config, Limits: c.Limits.abi(),
+			Grant:  registry.Grant{Files: c.Grant.Files, HTTP: len(c.Grant.HTTP) > 0, KV: c.Grant.KV, LLM: c.Grant.LLM},
+			Config: c.Config, Limits: c.Limits.abi(),
 		})
 		if err != nil {
 			return err
 		}
-		h.hands[name] = &hand{opened, h.config.handUsers(c)}
+		k := &hand{Hand: opened, users: h.config.handUsers(c)}
+		if opened.Grant().HTTP {
+			if k.http, err = c.Grant.http(opened.Permission(abi.CapabilityHTTP)); err != nil {
+				return fmt.Errorf("hands.%s.grant: %w", name, err)
+			}
+			if len(c.Grant.Files) > 0 {
+				h.log.WarnContext(ctx, "a hand may read files and make requests: what it reads, it can send away", "hand", name)
+			}
+		} else if len(c.Grant.AllowPrivate)+len(c.Grant.Secrets) > 0 {
+			return fmt.Errorf("hands.%s.grant: allow_private and secrets belong to http, which is not granted", name)
+		}
+		h.hands[name] = k
 	}
 	return nil
 }
@@ -144,6 +165,12 @@ func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
 	if k.Grant().LLM {
 		ports.LLM = capability.NewLLM(h.ledger, caller, h.model)
 	}
+	var targets []string
+	if k.http != nil {
+		requests := capability.NewHTTP(h.ledger, caller, k.http, nil)
+		defer requests.Close()
+		ports.HTTP = recorded{requests, &targets}
+	}
 	result, err := k.Module().Query(ctx, abi.Query{
 		Prompt: q.Prompt, From: q.From, To: q.To, Now: now, Timezone: h.timezone(),
 		MaxOutputTokens: q.MaxTokens, Config: configFor(k.Config(), user.Name), Subject: subject,
@@ -153,11 +180,33 @@ func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
 		Hand: q.Hand, Digest: k.Module().Digest(), Subject: subject, Outcome: abi.KindOf(err),
 		Took: result.Took, Fuel: result.Fuel, MemoryBytes: result.MemoryBytes,
 		ReplyBytes: result.ReplyBytes, ReplyTokens: result.Reply.Tokens(), Calls: result.Calls,
+		HTTPTargets: targets,
 	}
 	if err != nil {
 		run.Text = err.Error()
 	}
 	return result, errors.Join(err, h.ledger.RecordRun(context.WithoutCancel(ctx), run))
+}
+
+// recorded keeps the URLs of requests for the run's row.
+type recorded struct {
+	*capability.HTTP
+	targets *[]string
+}
+
+// maxRecordedTargets is more than a row keeps.
+const maxRecordedTargets = 200
+
+// Fetch implements sandbox.HTTP.
+func (r recorded) Fetch(ctx context.Context, request abi.HTTPFetchRequest, budget abi.HTTPBudget) (abi.HTTPFetchResult, []byte, int, error) {
+	head, body, sent, err := r.HTTP.Fetch(ctx, request, budget)
+	if sent > 0 && len(*r.targets) < maxRecordedTargets {
+		*r.targets = append(*r.targets, request.URL)
+		if err == nil && head.URL != request.URL {
+			*r.targets = append(*r.targets, head.URL)
+		}
+	}
+	return head, body, sent, err
 }
 
 func (h *Host) userOrDefault(id memory.UserID) (memory.User, error) {

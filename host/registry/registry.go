@@ -24,8 +24,8 @@ type Grant struct {
 	// Files maps the names of roots that the manifest asks for to
 	// directories.
 	Files map[string]string
-	// KV lets it keep values, LLM ask the host's model.
-	KV, LLM bool
+	// HTTP lets it make requests, KV keep values, LLM ask the host's model.
+	HTTP, KV, LLM bool
 }
 
 // IsZero reports whether g grants nothing.
@@ -36,7 +36,7 @@ func (g Grant) capabilities() []abi.Capability {
 	for _, c := range []struct {
 		capability abi.Capability
 		granted    bool
-	}{{abi.CapabilityFiles, len(g.Files) > 0}, {abi.CapabilityKV, g.KV}, {abi.CapabilityLLM, g.LLM}} {
+	}{{abi.CapabilityHTTP, g.HTTP}, {abi.CapabilityFiles, len(g.Files) > 0}, {abi.CapabilityKV, g.KV}, {abi.CapabilityLLM, g.LLM}} {
 		if c.granted {
 			granted = append(granted, c.capability)
 		}
@@ -74,6 +74,7 @@ type Hand struct {
 	version     string
 	bundled     bool
 	module      *sandbox.Module
+	permissions []manifest.Permission
 	grant       Grant
 	config      map[string]any
 }
@@ -133,7 +134,7 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 	description, _ := boundary.Wrap(source, m.Description, descriptionTokens)
 	return &Hand{
 		name: r.Name, description: description, version: m.Version, bundled: r.Bundled,
-		module: module, grant: r.Grant.clone(), config: config,
+		module: module, permissions: m.Permissions, grant: r.Grant.clone(), config: config,
 	}, nil
 }
 
@@ -152,6 +153,17 @@ func (h *Hand) Bundled() bool { return h.bundled }
 
 // Module returns the loaded module.
 func (h *Hand) Module() *sandbox.Module { return h.module }
+
+// Permission returns what the manifest asks for of c; the zero Permission if it
+// does not.
+func (h *Hand) Permission(c abi.Capability) manifest.Permission {
+	for _, p := range h.permissions {
+		if p.Capability == c {
+			return p
+		}
+	}
+	return manifest.Permission{}
+}
 
 // Grant returns what the hand may reach.
 func (h *Hand) Grant() Grant { return h.grant.clone() }

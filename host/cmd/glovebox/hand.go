@@ -331,6 +331,8 @@ func (a *app) handQuery() *cobra.Command {
 	flags.StringVar(&user, "user", "", "for which user to ask a configured hand")
 	flags.Uint64Var(&seed, "seed", 0, "seed of the hand's random numbers; with --now, equal queries use equal fuel")
 	flags.StringArrayVar(&granted.files, "files", nil, "grant a directory: ROOT=DIR, repeatable")
+	flags.StringArrayVar(&granted.http, "http", nil, `grant requests: "https://api.example.com/v1/" or "GET,POST https://…", repeatable`)
+	flags.StringArrayVar(&granted.allowPrivate, "allow-private", nil, "let --http reach an address that is not public: 10.0.0.5:8080, repeatable")
 	flags.StringArrayVar(&granted.capabilities, "grant", nil, "grant a capability: kv or llm, repeatable")
 	flags.StringArrayVar(&values, "config", nil, "set a value of the hand: KEY=VALUE, repeatable")
 	flags.DurationVar(&timeout, "timeout", 0, "wall time for the query (default 30s)")
@@ -349,8 +351,8 @@ func isModule(reference string) bool {
 func (a *app) queryConfig(reference, name string, granted grantFlags, values []string, timeout time.Duration) (host.Config, func(), error) {
 	nothing := func() {}
 	if !isModule(reference) {
-		if len(granted.files)+len(granted.capabilities)+len(values) > 0 || timeout != 0 || name != "" {
-			return host.Config{}, nothing, usagef("--files, --grant, --config, --timeout and --name are for a file or a bundled hand; %q is configured in the file", reference)
+		if !granted.isZero() || len(values) > 0 || timeout != 0 || name != "" {
+			return host.Config{}, nothing, usagef("--files, --http, --allow-private, --grant, --config, --timeout and --name are for a file or a bundled hand; %q is configured in the file", reference)
 		}
 		config, err := a.config()
 		return config, nothing, err
@@ -393,10 +395,16 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 type grantFlags struct {
 	files        []string // ROOT=DIR
 	capabilities []string
+	http         []string // host rules
+	allowPrivate []string
+}
+
+func (g grantFlags) isZero() bool {
+	return len(g.files)+len(g.capabilities)+len(g.http)+len(g.allowPrivate) == 0
 }
 
 func (g grantFlags) config() (host.GrantConfig, error) {
-	grant := host.GrantConfig{Files: map[string]string{}}
+	grant := host.GrantConfig{Files: map[string]string{}, HTTP: g.http, AllowPrivate: g.allowPrivate}
 	for _, f := range g.files {
 		root, dir, ok := strings.Cut(f, "=")
 		if !ok || root == "" || dir == "" {
@@ -417,7 +425,7 @@ func (g grantFlags) config() (host.GrantConfig, error) {
 		case abi.CapabilityLLM:
 			grant.LLM = true
 		default:
-			return grant, usagef("--grant %q: write kv or llm; directories are granted with --files", c)
+			return grant, usagef("--grant %q: write kv or llm; directories are granted with --files, requests with --http", c)
 		}
 	}
 	return grant, nil
