@@ -108,9 +108,10 @@ const (
 // HTTP is the port of one query: requests to granted hosts. It implements
 // sandbox.HTTP. One goroutine owns it; Close it after the query.
 type HTTP struct {
-	door      door
-	grant     *HTTPGrant
-	egress    *Egress
+	door   door
+	grant  *HTTPGrant
+	egress *Egress
+	// transport is made when it is first needed.
 	transport *http.Transport
 }
 
@@ -120,12 +121,14 @@ func NewHTTP(ledger *Ledger, caller Caller, grant *HTTPGrant, egress *Egress) *H
 	if egress == nil {
 		egress = &Egress{}
 	}
-	return &HTTP{door: door{ledger, caller}, grant: grant, egress: egress, transport: egress.transport()}
+	return &HTTP{door: door{ledger, caller}, grant: grant, egress: egress}
 }
 
 // Close closes the connections.
 func (h *HTTP) Close() error {
-	h.transport.CloseIdleConnections()
+	if h.transport != nil {
+		h.transport.CloseIdleConnections()
+	}
 	return nil
 }
 
@@ -216,31 +219,32 @@ func guestHeader(fields [][2]string) (http.Header, *refusal) {
 			return nil, &refusal{abi.KindTooLarge, fmt.Sprintf("the header is over %d bytes", maxGuestHeaderBytes)}
 		case !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
 			return nil, &refusal{abi.KindBadRequest, "a header field is not well-formed"}
-		case reservedHeader(name):
-			return nil, &refusal{abi.KindDenied, fmt.Sprintf("a hand may not set the header %s", http.CanonicalHeaderKey(name))}
+		case reservedHeader(name) != "":
+			return nil, &refusal{abi.KindDenied, "a hand may not set the header " + reservedHeader(name)}
 		}
 		header.Add(name, value)
 	}
 	return header, nil
 }
 
-// reservedHeader reports whether a header is the host's alone: it is about the
-// connection, would say that another asks, or would change what a rule allowed.
-// Many servers read "_" as "-".
-func reservedHeader(name string) bool {
+// reservedHeaders are the host's alone: they are about the connection, would say
+// that another asks, or would change what a rule allowed. "*" is for any rest.
+var reservedHeaders = [...]string{
+	"host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings", "expect", "content-length",
+	"accept-encoding", "cookie", "cookie2", "proxy-*", "sec-*", "forwarded", "via", "x-forwarded-*", "x-real-ip", "x-original-url", "x-rewrite-url",
+	"x-http-method", "x-http-method-override", "x-method-override",
+}
+
+// reservedHeader returns the entry of reservedHeaders that a name falls under,
+// or "". Many servers read "_" as "-".
+func reservedHeader(name string) string {
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
-	for _, prefix := range []string{"proxy-", "x-forwarded-", "sec-"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
+	for _, entry := range reservedHeaders {
+		if prefix, any := strings.CutSuffix(entry, "*"); name == entry || any && strings.HasPrefix(name, prefix) {
+			return entry
 		}
 	}
-	switch name {
-	case "host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings", "expect",
-		"content-length", "accept-encoding", "cookie", "cookie2", "forwarded", "via", "x-real-ip", "x-original-url", "x-rewrite-url",
-		"x-http-method", "x-http-method-override", "x-method-override":
-		return true
-	}
-	return false
+	return ""
 }
 
 // do makes one request, if it may.
@@ -337,7 +341,6 @@ func (x *exchange) send(ctx context.Context, n *hop, addrs []netip.Addr) (*http.
 	if err != nil || u.Host != authority(n.target.scheme, n.target.host, n.target.port) || u.EscapedPath() != n.target.path {
 		return nil, fmt.Errorf("%s: the URL can be read in two ways: %w", ActionHTTPFetch, abi.KindBadRequest)
 	}
-	// Cancelled by the body's end, or with the exchange.
 	ctx, cancel := context.WithCancelCause(ctx)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		// A request that failed on a connection kept open is sent again by
@@ -360,6 +363,9 @@ func (x *exchange) send(ctx context.Context, n *hop, addrs []netip.Addr) (*http.
 	request.Header.Set("Accept-Encoding", "gzip")
 	for _, s := range x.secretsFor(n) {
 		request.Header.Set(s.header, s.whole)
+	}
+	if x.transport == nil {
+		x.transport = x.egress.transport()
 	}
 	response, err := x.transport.RoundTrip(request.WithContext(ctx))
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +62,31 @@ func newWorld(t *testing.T, answer http.HandlerFunc) *world {
 	t.Cleanup(w.secure.Close)
 	t.Cleanup(w.plain.Close)
 	return w
+}
+
+// reset forgets what was seen.
+func (w *world) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dialed, w.seen, w.bodies = nil, nil, nil
+}
+
+func (w *world) requests() []*http.Request {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+func (w *world) sentBodies() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.bodies)
+}
+
+func (w *world) connections() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.dialed)
 }
 
 func (w *world) lookup(_ context.Context, host string) ([]netip.Addr, error) {
@@ -226,10 +252,10 @@ func TestHTTPRefusesWhatIsNotPublic(t *testing.T) {
 			}
 			grant := grantHTTP(t, capability.HTTPConfig{Hosts: rules})
 			port, ledger := openHTTP(t, w.egress(), grant)
-			w.dialed = nil
+			w.reset()
 			_, _, sent, err := port.Fetch(t.Context(), abi.HTTPFetchRequest{Method: "GET", URL: test.url}, budget)
-			if kind := abi.KindOf(err); kind != abi.KindDenied && kind != abi.KindBadRequest || sent != 0 || len(w.dialed) != 0 {
-				t.Errorf("%v, %d sent, dialed %v", err, sent, w.dialed)
+			if kind := abi.KindOf(err); kind != abi.KindDenied && kind != abi.KindBadRequest || sent != 0 || len(w.connections()) != 0 {
+				t.Errorf("%v, %d sent, dialed %v", err, sent, w.connections())
 			}
 			if d := lastDecision(t, ledger); d.Allowed || d.Reason == "" || d.Action != capability.ActionHTTPFetch {
 				t.Errorf("recorded as %+v", d)
@@ -239,8 +265,8 @@ func TestHTTPRefusesWhatIsNotPublic(t *testing.T) {
 			}
 			location = test.url
 			_, _, sent, err = port.Fetch(t.Context(), abi.HTTPFetchRequest{Method: "GET", URL: "http://start.example/"}, budget)
-			if !errors.Is(err, abi.KindDenied) || sent != 1 || len(w.dialed) != 1 {
-				t.Errorf("by redirect: %v, %d sent, dialed %v", err, sent, w.dialed)
+			if !errors.Is(err, abi.KindDenied) || sent != 1 || len(w.connections()) != 1 {
+				t.Errorf("by redirect: %v, %d sent, dialed %v", err, sent, w.connections())
 			}
 			if d := lastDecision(t, ledger); d.Allowed || d.Reason == "" {
 				t.Errorf("by redirect: recorded as %+v", d)
@@ -271,12 +297,12 @@ func TestHTTPAnswersFromAllowedHosts(t *testing.T) {
 	if fmt.Sprint(head.Header) == "" || !strings.Contains(fmt.Sprint(head.Header), "[X-Answer 42]") || strings.Contains(fmt.Sprint(head.Header), "a=b") {
 		t.Errorf("header %v", head.Header)
 	}
-	seen := w.seen[0]
-	if w.bodies[0] != "hello" || seen.Header.Get("X-Mine") != "yes" || seen.Header.Get("Accept-Encoding") != "gzip" || seen.Header.Get("User-Agent") != "glovebox" {
-		t.Errorf("sent %v %q", seen.Header, w.bodies[0])
+	seen := w.requests()[0]
+	if w.sentBodies()[0] != "hello" || seen.Header.Get("X-Mine") != "yes" || seen.Header.Get("Accept-Encoding") != "gzip" || seen.Header.Get("User-Agent") != "glovebox" {
+		t.Errorf("sent %v %q", seen.Header, w.sentBodies()[0])
 	}
-	if w.dialed[0] != publicAddr+":443" {
-		t.Errorf("dialed %v", w.dialed)
+	if w.connections()[0] != publicAddr+":443" {
+		t.Errorf("dialed %v", w.connections())
 	}
 	if err := ledger.Close(); err != nil {
 		t.Fatal(err)
@@ -316,7 +342,7 @@ func TestHTTPIsRecordedWithoutQuery(t *testing.T) {
 	if err := ledger.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := get(t, port, "https://example.com/a"); err == nil || len(w.seen) != 1 {
+	if _, _, err := get(t, port, "https://example.com/a"); err == nil || len(w.requests()) != 1 {
 		t.Errorf("a request that could not be recorded was made: %v", err)
 	}
 }
@@ -336,8 +362,8 @@ func TestHTTPRebinding(t *testing.T) {
 	if _, body, err := get(t, port, "http://rebind.example/"); err != nil || body != "public" {
 		t.Fatalf("%q, %v", body, err)
 	}
-	if w.lookups["rebind.example"] != 1 || len(w.dialed) != 1 || w.dialed[0] != publicAddr+":80" {
-		t.Errorf("%v lookups, dialed %v", w.lookups, w.dialed)
+	if w.lookups["rebind.example"] != 1 || len(w.connections()) != 1 || w.connections()[0] != publicAddr+":80" {
+		t.Errorf("%v lookups, dialed %v", w.lookups, w.connections())
 	}
 	// The next request looks again, and every hop of it.
 	if _, _, err := get(t, port, "http://rebind.example/"); !errors.Is(err, abi.KindDenied) {
@@ -347,8 +373,8 @@ func TestHTTPRebinding(t *testing.T) {
 	if _, _, err := get(t, port, "http://rebind.example/again"); !errors.Is(err, abi.KindDenied) {
 		t.Errorf("rebound between hops: %v", err)
 	}
-	if len(w.dialed) > 2 {
-		t.Errorf("dialed %v", w.dialed)
+	if len(w.connections()) > 2 {
+		t.Errorf("dialed %v", w.connections())
 	}
 	checked := netip.MustParseAddrPort(publicAddr + ":443")
 	if err := capability.ControlPinned(checked, publicAddr+":443"); err != nil {
@@ -447,24 +473,23 @@ func TestHTTPRedirects(t *testing.T) {
 	grant := grantHTTP(t, capability.HTTPConfig{Hosts: []string{"GET,POST http://example.com", "GET,POST https://example.com"}})
 	port, ledger := openHTTP(t, w.egress(), grant)
 	ask := func(method, rawURL string, requests int) (string, int, error) {
-		w.seen, w.bodies = nil, nil
-		head, body, sent, err := port.Fetch(t.Context(), abi.HTTPFetchRequest{Method: method, URL: rawURL, Body: []byte("b"), Header: [][2]string{
+		w.reset()
+		_, body, sent, err := port.Fetch(t.Context(), abi.HTTPFetchRequest{Method: method, URL: rawURL, Body: []byte("b"), Header: [][2]string{
 			{"Authorization", "mine"}, {"X-Api-Key", "mine"}, {"Accept", "text/plain"}, {"Content-Type", "text/x"},
 		}}, abi.HTTPBudget{Requests: requests, BodyBytes: 1000, Timeout: 10 * time.Second})
-		_ = head
 		return string(body), sent, err
 	}
 	if got, sent, err := ask("POST", "https://example.com/a/?to=../b%23frag", 2); got != "GET /b" || sent != 2 || err != nil {
 		t.Errorf("%q, %d, %v", got, sent, err)
-	} else if last := w.seen[1]; last.Header.Get("Authorization") != "mine" || last.Header.Get("Content-Type") != "" || w.bodies[1] != "" {
-		t.Errorf("same origin: %v %q", last.Header, w.bodies[1])
+	} else if last := w.requests()[1]; last.Header.Get("Authorization") != "mine" || last.Header.Get("Content-Type") != "" || w.sentBodies()[1] != "" {
+		t.Errorf("same origin: %v %q", last.Header, w.sentBodies()[1])
 	}
-	if got, sent, err := ask("POST", "https://example.com/?status=307&to=/b", 20); got != "POST /b" || sent != 2 || err != nil || w.bodies[1] != "b" {
-		t.Errorf("%q, %d, %v, %q", got, sent, err, w.bodies)
+	if got, sent, err := ask("POST", "https://example.com/?status=307&to=/b", 20); got != "POST /b" || sent != 2 || err != nil || w.sentBodies()[1] != "b" {
+		t.Errorf("%q, %d, %v, %q", got, sent, err, w.sentBodies())
 	}
 	if got, _, err := ask("GET", "http://example.com/?to=https://example.com/c", 20); got != "GET /c" || err != nil {
 		t.Errorf("%q, %v", got, err)
-	} else if last := w.seen[1]; last.Header.Get("Authorization") != "" || last.Header.Get("X-Api-Key") != "" || last.Header.Get("Accept") != "text/plain" || last.Header.Get("Referer") != "" {
+	} else if last := w.requests()[1]; last.Header.Get("Authorization") != "" || last.Header.Get("X-Api-Key") != "" || last.Header.Get("Accept") != "text/plain" || last.Header.Get("Referer") != "" {
 		t.Errorf("credentials went to another origin: %v", last.Header)
 	}
 	for rawURL, kind := range map[string]abi.Kind{
@@ -481,11 +506,47 @@ func TestHTTPRedirects(t *testing.T) {
 			t.Errorf("%s: recorded as %+v", rawURL, d)
 		}
 	}
-	if _, sent, err := ask("GET", "https://example.com/loop", 3); !errors.Is(err, abi.KindQuotaExceeded) || sent != 3 || len(w.seen) != 3 {
+	if _, sent, err := ask("GET", "https://example.com/loop", 3); !errors.Is(err, abi.KindQuotaExceeded) || sent != 3 || len(w.requests()) != 3 {
 		t.Errorf("%d sent of 3, %v", sent, err)
 	}
 	if _, sent, err := ask("GET", "https://example.com/", 0); !errors.Is(err, abi.KindQuotaExceeded) || sent != 0 {
 		t.Errorf("%d sent of 0, %v", sent, err)
+	}
+}
+
+// Connections are kept for one query. What the transport sends again because
+// one had been closed meanwhile counts again.
+func TestHTTPCountsWhatIsSentAgain(t *testing.T) {
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang-up" {
+			conn, _, _ := rw.(http.Hijacker).Hijack()
+			conn.Close()
+		}
+	})
+	w.names["example.com"] = [][]string{{publicAddr}}
+	grant := grantHTTP(t, capability.HTTPConfig{Hosts: []string{"http://example.com"}})
+	fetch := func(port *capability.HTTP, path string, requests int) (int, error) {
+		_, _, sent, err := port.Fetch(t.Context(), abi.HTTPFetchRequest{Method: "GET", URL: "http://example.com" + path},
+			abi.HTTPBudget{Requests: requests, BodyBytes: 1000, Timeout: 10 * time.Second})
+		return sent, err
+	}
+	for requests, want := range map[int]struct {
+		sent int
+		kind abi.Kind
+	}{1: {1, abi.KindQuotaExceeded}, 9: {2, abi.KindUnavailable}} {
+		w.reset()
+		port, _ := openHTTP(t, w.egress(), grant)
+		for range 3 {
+			if sent, err := fetch(port, "/", 9); err != nil || sent != 1 {
+				t.Fatalf("%d, %v", sent, err)
+			}
+		}
+		if len(w.connections()) != 1 {
+			t.Errorf("%d connections for three requests", len(w.connections()))
+		}
+		if sent, err := fetch(port, "/hang-up", requests); sent != want.sent || !errors.Is(err, want.kind) || len(w.requests()) != 3+want.sent {
+			t.Errorf("of %d: %d sent, %d seen, %v", requests, sent, len(w.requests())-3, err)
+		}
 	}
 }
 
@@ -517,8 +578,8 @@ func TestHTTPGuestHeaders(t *testing.T) {
 	if _, _, err := get(t, port, "https://example.com/", many...); !errors.Is(err, abi.KindTooLarge) {
 		t.Error(err)
 	}
-	if len(w.seen) != 3 {
-		t.Errorf("%d requests were sent", len(w.seen))
+	if len(w.requests()) != 3 {
+		t.Errorf("%d requests were sent", len(w.requests()))
 	}
 }
 
@@ -666,13 +727,13 @@ func TestHTTPSecrets(t *testing.T) {
 	}
 	bearer := func(i int) string {
 		t.Helper()
-		if i >= len(w.seen) {
-			t.Fatalf("%d requests", len(w.seen))
+		if i >= len(w.requests()) {
+			t.Fatalf("%d requests", len(w.requests()))
 		}
-		return w.seen[i].Header.Get("Authorization")
+		return w.requests()[i].Header.Get("Authorization")
 	}
 	for _, path := range []string{"/echo", "/zip", "/self", "/carry-home", "/error"} {
-		w.seen = nil
+		w.reset()
 		head, body, err := get(t, port, "https://example.com"+path)
 		check(head, body, err)
 		if path == "/error" != (err != nil) {
@@ -681,29 +742,29 @@ func TestHTTPSecrets(t *testing.T) {
 		if path != "/carry-home" && path != "/error" && !strings.Contains(body, "[redacted]") {
 			t.Errorf("%s: no redaction in %q", path, body)
 		}
-		for i := range w.seen {
+		for i := range w.requests() {
 			if bearer(i) != "Bearer "+secret {
 				t.Errorf("%s: the bound host got %q", path, bearer(i))
 			}
 		}
 	}
-	w.seen = nil
+	w.reset()
 	head, body, err := get(t, port, "https://example.com/leave")
 	if check(head, body, err); err != nil || bearer(1) != "" {
 		t.Errorf("another host got %q, %v", bearer(1), err)
 	}
-	w.seen = nil
+	w.reset()
 	if _, _, err := get(t, port, "https://www.example.com/back"); err != nil || bearer(0) != "" || bearer(1) != "" {
 		t.Errorf("led there by another host: %q, %v", bearer(1), err)
 	}
-	w.seen = nil
+	w.reset()
 	if _, _, err := get(t, port, "http://example.com/echo"); err != nil || bearer(0) != "" {
 		t.Errorf("in the clear: %q, %v", bearer(0), err)
 	}
-	w.seen = nil
+	w.reset()
 	head, body, err = get(t, port, "https://example.com/carry")
-	if check(head, body, err); !errors.Is(err, abi.KindDenied) || len(w.seen) != 1 {
-		t.Errorf("carried to another host: %v, %d requests", err, len(w.seen))
+	if check(head, body, err); !errors.Is(err, abi.KindDenied) || len(w.requests()) != 1 {
+		t.Errorf("carried to another host: %v, %d requests", err, len(w.requests()))
 	}
 	for name, field := range map[string][2]string{"own header": {"authorization", "x"}, "a range": {"Range", "bytes=0-5"}} {
 		if _, _, err := get(t, port, "https://example.com/echo", field); !errors.Is(err, abi.KindDenied) {
@@ -719,13 +780,13 @@ func TestHTTPSecrets(t *testing.T) {
 	}
 	check(abi.HTTPFetchResult{}, fmt.Sprint(decisions), nil)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
-		check(abi.HTTPFetchResult{}, fmt.Sprintf(format, grant)+fmt.Sprintf(format, *grant)+fmt.Sprintf(format, port), nil)
+		check(abi.HTTPFetchResult{}, fmt.Sprintf(format, grant)+fmt.Sprintf(format, *grant)+fmt.Sprintf(format, struct{ inside *capability.HTTPGrant }{grant}), nil)
 	}
 
 	// Insecure is the operator's word for it.
 	config.Secrets[0].Host, config.Secrets[0].Insecure = "http://example.com", true
 	port, _ = openHTTP(t, w.egress(), grantHTTP(t, config, "api Authorization: Bearer {}"))
-	w.seen = nil
+	w.reset()
 	if _, _, err := get(t, port, "http://example.com/echo"); err != nil || bearer(0) != "Bearer "+secret {
 		t.Errorf("insecure: %q, %v", bearer(0), err)
 	}

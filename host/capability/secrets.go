@@ -78,7 +78,7 @@ func validSecretName(name string) bool {
 }
 
 func validSecretHeader(name string) bool {
-	return len(name) <= 100 && httpguts.ValidHeaderFieldName(name) && !reservedHeader(name)
+	return len(name) <= 100 && httpguts.ValidHeaderFieldName(name) && reservedHeader(name) == ""
 }
 
 func validFormat(format string) bool {
