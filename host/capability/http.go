@@ -240,7 +240,7 @@ var reservedHeaders = [...]string{
 func reservedHeader(name string) string {
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	for _, entry := range reservedHeaders {
-		if prefix, any := strings.CutSuffix(entry, "*"); name == entry || any && strings.HasPrefix(name, prefix) {
+		if prefix, open := strings.CutSuffix(entry, "*"); name == entry || open && strings.HasPrefix(name, prefix) {
 			return entry
 		}
 	}
