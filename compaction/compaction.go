@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +89,14 @@ type Turn struct {
 	At time.Time
 	// Source is that of the message that came in.
 	Source memory.Source
+	// Exchanges is the session's count of user exchanges if the answer
+	// completed one, else 0. It is taken when the answer is stored: a reader in
+	// the background may find a later count.
+	Exchanges int
+	// Between, if not nil, waits until the session is between two turns and
+	// keeps it there until release: a refresh that comes from the background
+	// must not stand between a message and its answer.
+	Between func(ctx context.Context) (release func(), err error)
 }
 
 // Reasons for skipping a run, as they stand in reports and in the record.
@@ -127,7 +134,7 @@ type Engine struct {
 	// background is cancelled by Close and parents what outlives a call.
 	background context.Context
 	stop       context.CancelFunc
-	running    sync.WaitGroup
+	running    Group
 
 	mu sync.Mutex
 	// busy holds the (agent, user) pairs with a run; guarded by mu.
@@ -162,21 +169,19 @@ func New(store memory.Store, summarizer Summarizer, config Config, sources func(
 }
 
 // Close cancels what runs in the background and waits for it, at most until
-// ctx is done. Every pass that was finished is kept.
+// ctx is done. Every pass that was finished is kept. Triggers fail with
+// ErrClosed from then on.
 func (e *Engine) Close(ctx context.Context) error {
+	e.running.Close()
 	e.stop()
-	done := make(chan struct{})
-	go func() {
-		e.running.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for compactions: %w", ctx.Err())
+	if err := e.running.Wait(ctx); err != nil {
+		return fmt.Errorf("wait for compactions: %w", err)
 	}
+	return nil
 }
+
+// Idle waits until no run is going on, in the background or not.
+func (e *Engine) Idle(ctx context.Context) error { return e.running.Wait(ctx) }
 
 // Counts returns the counts so far.
 func (e *Engine) Counts() Counts {
@@ -201,21 +206,27 @@ func (e *Engine) tryLock(t Turn) (unlock func(), ok bool) {
 	}, true
 }
 
-// Cadence runs after an answer if the session's count of exchanges says so. It
+// Cadence runs after an answer if the turn's count of exchanges says so. It
 // returns when the run is over, so that the caller chooses the background; it
 // never touches what an answer waits for. A run that is not due returns a
 // report of OutcomeSkipped with ReasonNotDue and leaves no record.
 func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	report := Report{Trigger: memory.TriggerCadence, Outcome: memory.OutcomeSkipped, Reason: ReasonNotDue, At: t.At}
-	if e.config.Interval <= 0 {
+	if e.config.Interval <= 0 || t.Exchanges == 0 || t.Exchanges%e.config.Interval != 0 {
 		return report, nil
 	}
-	session, err := e.store.Session(ctx, t.User, t.Session)
+	end, err := e.running.Begin()
 	if err != nil {
 		return report, fmt.Errorf("cadence: %w", err)
 	}
-	if session.Exchanges == 0 || session.Exchanges%e.config.Interval != 0 {
-		return report, nil
+	defer end()
+	// Closing the engine ends the run, whoever waits for it.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.background, cancel)()
+	session, err := e.store.Session(ctx, t.User, t.Session)
+	if err != nil {
+		return report, fmt.Errorf("cadence: %w", err)
 	}
 	unlock, ok := e.tryLock(t)
 	if !ok {
@@ -240,7 +251,7 @@ func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 func (e *Engine) run(ctx context.Context, t Turn, report Report, window window) (Report, error) {
 	began := time.Now()
 	report.Reason = ""
-	refresh, refreshErr := e.refresh(ctx, t, window)
+	refresh, refreshErr := e.refresh(ctx, ctx, t, window)
 	sweep, sweepErr := e.sweep(ctx, t)
 	report.Refresh, report.Sweep, report.Took = refresh, sweep, time.Since(began)
 	return e.finish(ctx, t, report, errors.Join(refreshErr, sweepErr))
@@ -256,9 +267,19 @@ func (e *Engine) Gap(ctx context.Context, t Turn) (Report, error) {
 	if e.config.Gap <= 0 || (t.Source != memory.SourceUser && t.Source != memory.SourceUnknown) {
 		return report, nil
 	}
+	end, err := e.running.Begin()
+	if err != nil {
+		return report, fmt.Errorf("gap: %w", err)
+	}
+	defer end()
 	last, err := e.store.LastActivity(ctx, t.User, t.Agent)
 	if err != nil {
 		return report, fmt.Errorf("gap: %w", err)
+	}
+	if last.After(t.At) {
+		// The clock was ahead once, or is behind now: how long the user was
+		// away is not known.
+		e.log.WarnContext(ctx, "gap: the last message is of a later time than this one", "last", last, "now", t.At)
 	}
 	if last.IsZero() || t.At.Sub(last) <= e.config.Gap {
 		return report, nil
@@ -291,26 +312,35 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 		err    error
 	}
 	sweep := make(chan swept, 1)
-	e.running.Go(func() {
+	e.goes(func() {
 		r, err := e.sweep(e.background, t)
 		sweep <- swept{r, err}
 	})
-	refresh, err := e.refresh(waiting, t, w)
+	refresh, err := e.refresh(ctx, waiting, t, w)
 	report.Refresh = refresh
 	if err != nil {
-		e.running.Go(func() { <-sweep; unlock() })
+		e.goes(func() { <-sweep; unlock() })
 		report.Took = time.Since(began)
 		return e.finish(ctx, t, report, err)
 	}
-	select {
-	case s := <-sweep:
+	done := func(s swept) (Report, error) {
 		unlock()
 		report.Sweep, report.Took = s.report, time.Since(began)
 		return e.finish(ctx, t, report, s.err)
+	}
+	// What is there at the deadline counts.
+	select {
+	case s := <-sweep:
+		return done(s)
+	default:
+	}
+	select {
+	case s := <-sweep:
+		return done(s)
 	case <-waiting.Done():
 		report.Pending, report.Outcome, report.Took = true, memory.OutcomeDone, time.Since(began)
 		late := report
-		e.running.Go(func() {
+		e.goes(func() {
 			s := <-sweep
 			unlock()
 			late.Sweep, late.Took = s.report, time.Since(began)
@@ -322,8 +352,17 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 	}
 }
 
+// goes runs f in the background, as part of a run that has begun.
+func (e *Engine) goes(f func()) {
+	end := e.running.begin()
+	go func() {
+		defer end()
+		f()
+	}()
+}
+
 // hasRealActivity looks at the session that goes on and, since a user may come
-// back to a new one, at those that were active last.
+// back to a new one, at the others.
 func (e *Engine) hasRealActivity(ctx context.Context, t Turn) (bool, error) {
 	session, err := e.store.Session(ctx, t.User, t.Session)
 	if err != nil {
@@ -332,9 +371,8 @@ func (e *Engine) hasRealActivity(ctx context.Context, t Turn) (bool, error) {
 	if session.Messages > 0 {
 		return session.HasRealUserActivity(), nil
 	}
-	const lastActive = 20
-	others, err := e.store.Sessions(ctx, t.User, memory.SessionQuery{Agent: t.Agent, Limit: lastActive})
-	return slices.ContainsFunc(others, memory.Session.HasRealUserActivity), err
+	others, err := e.store.Sessions(ctx, t.User, memory.SessionQuery{Agent: t.Agent, WithUser: true, Limit: 1})
+	return len(others) > 0, err
 }
 
 func (e *Engine) skip(ctx context.Context, t Turn, report Report, reason string) (Report, error) {
@@ -365,8 +403,12 @@ func (e *Engine) finish(ctx context.Context, t Turn, report Report, runErr error
 		e.counts.Fired++
 	}
 	e.mu.Unlock()
+	reason := report.Reason
+	if report.Outcome == memory.OutcomeDone {
+		reason = report.Sweep.Stopped
+	}
 	err := e.store.RecordCompaction(context.WithoutCancel(ctx), t.User, memory.CompactionRun{
-		Session: t.Session, Agent: t.Agent, Trigger: report.Trigger, Outcome: report.Outcome, Reason: report.Reason,
+		Session: t.Session, Agent: t.Agent, Trigger: report.Trigger, Outcome: report.Outcome, Reason: reason,
 		ItemsBefore: report.Sweep.ItemsBefore, ItemsAfter: report.Sweep.ItemsAfter,
 		TokensBefore: report.Sweep.TokensBefore, TokensAfter: report.Sweep.TokensAfter,
 		Summaries: len(report.Sweep.Summaries), RefreshBlocks: len(report.Refresh.Blocks),

@@ -86,7 +86,12 @@ func (w *world) say(role memory.Role, source memory.Source) {
 }
 
 func (w *world) turn(user memory.UserID, session memory.SessionID) compaction.Turn {
-	return compaction.Turn{User: user, Agent: w.agent, Session: session, At: w.at, Source: memory.SourceUser}
+	w.t.Helper()
+	s, err := w.store.Session(w.t.Context(), user, session)
+	if err != nil && !errors.Is(err, memory.ErrNotFound) {
+		w.t.Fatal(err)
+	}
+	return compaction.Turn{User: user, Agent: w.agent, Session: session, At: w.at, Source: memory.SourceUser, Exchanges: s.Exchanges}
 }
 
 func (w *world) engine(config compaction.Config, sources ...compaction.Source) *compaction.Engine {

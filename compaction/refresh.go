@@ -69,17 +69,17 @@ func (e *Engine) window(f memory.Frontier, session memory.Session, now time.Time
 	return e.bounded(since, now)
 }
 
-// refresh asks every source at once and injects what comes back in one
-// message. Its error is the store's alone: a source that fails costs its own
-// block.
-func (e *Engine) refresh(ctx context.Context, t Turn, w window) (RefreshReport, error) {
+// refresh asks every source at once, until asking is done, and injects what came
+// back in one message. Its error is ctx's or the store's alone: a source that
+// fails costs its own block.
+func (e *Engine) refresh(ctx, asking context.Context, t Turn, w window) (RefreshReport, error) {
 	report := RefreshReport{From: w.from, To: w.to}
 	sources := e.sources(t.User)
 	if e.config.ContextTokenCap <= 0 || len(sources) == 0 || !w.from.Before(w.to) {
 		return report, nil
 	}
 	budget := max(minSourceTokens, e.config.ContextTokenCap/len(sources))
-	answers := e.ask(ctx, sources, Question{User: t.User, From: w.from, To: w.to, MaxTokens: budget})
+	answers := e.ask(asking, sources, Question{User: t.User, From: w.from, To: w.to, MaxTokens: budget})
 
 	left := max(e.config.ContextTokenCap, minSourceTokens*len(sources))
 	var contents []boundary.Content
@@ -103,8 +103,20 @@ func (e *Engine) refresh(ctx context.Context, t Turn, w window) (RefreshReport, 
 			report.Blocks = append(report.Blocks, RefreshBlock{sources[i].Name(), a.content, a.took})
 		}
 	}
+	// A caller who has gone meanwhile gets no refresh: who tries again would
+	// find one for each attempt.
+	if err := ctx.Err(); err != nil {
+		return report, err
+	}
 	if len(contents) == 0 {
 		return report, nil
+	}
+	if t.Between != nil {
+		release, err := t.Between(ctx)
+		if err != nil {
+			return report, fmt.Errorf("inject context refresh: wait for the turn: %w", err)
+		}
+		defer release()
 	}
 	message, err := e.store.Inject(context.WithoutCancel(ctx), t.User, t.Session, memory.Injection{At: t.At, Blocks: contents})
 	if err != nil {
@@ -135,7 +147,7 @@ func (e *Engine) ask(ctx context.Context, sources []Source, q Question) []answer
 	var group sync.WaitGroup
 	for i, source := range sources {
 		group.Add(1)
-		e.running.Go(func() {
+		e.goes(func() {
 			defer group.Done()
 			content, err := askOne(limited, source, q)
 			mu.Lock()

@@ -45,7 +45,7 @@ func (e *Engine) escalate(ctx context.Context, r SummaryRequest) (SummaryResult,
 	source := tokens.Estimate(r.Transcript)
 	for _, level := range []memory.Level{memory.LevelNormal, memory.LevelAggressive} {
 		r.Level = level
-		result, err := e.summarizer.Summarize(ctx, r)
+		result, err := summarizeOne(ctx, e.summarizer, r)
 		if ctx.Err() != nil {
 			return SummaryResult{}, "", fmt.Errorf("summarise: %w", context.Cause(ctx))
 		}
@@ -63,6 +63,16 @@ func (e *Engine) escalate(ctx context.Context, r SummaryRequest) (SummaryResult,
 		}
 	}
 	return cutDown(r), memory.LevelFallback, nil
+}
+
+// summarizeOne keeps a summarizer's panic from the process.
+func summarizeOne(ctx context.Context, s Summarizer, r SummaryRequest) (result SummaryResult, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			result, err = SummaryResult{}, fmt.Errorf("panic in the summarizer: %v", p)
+		}
+	}()
+	return s.Summarize(ctx, r)
 }
 
 // cutDown is the summary of last resort: the beginning, and word that it is.

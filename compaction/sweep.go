@@ -14,9 +14,11 @@ import (
 
 // Bounds of one sweep.
 const (
-	maxPasses     = 12
-	maxSweep      = 120 * time.Second
-	maxRunTokens  = 20_000
+	maxPasses    = 12
+	maxSweep     = 120 * time.Second
+	maxRunTokens = 20_000
+	// minRunTokens is the least that a run has before it is ended for its size.
+	minRunTokens  = 1000
 	fallbackToken = 512
 	// minSummaryTokens is the least that a summary is given to say something.
 	minSummaryTokens = 64
@@ -43,11 +45,13 @@ const (
 )
 
 // sweep makes leaf passes until nothing but the recent messages is left, or a
-// bound is reached. Every pass that was committed stays.
+// bound is reached. Every pass that was committed stays. A run that a summary
+// would not make smaller is passed over.
 func (e *Engine) sweep(ctx context.Context, t Turn) (SweepReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxSweep)
 	defer cancel()
 	var report SweepReport
+	passedOver := 0
 	for pass := 0; ; pass++ {
 		frontier, err := e.store.Frontier(ctx, t.User, t.Session)
 		if err != nil {
@@ -57,21 +61,24 @@ func (e *Engine) sweep(ctx context.Context, t Turn) (SweepReport, error) {
 		if pass == 0 {
 			report.ItemsBefore, report.TokensBefore = report.ItemsAfter, report.TokensAfter
 		}
-		run := e.oldestRun(frontier.Items)
-		if len(run.messages) == 0 {
+		runs := e.oldRuns(frontier.Items)
+		switch {
+		case passedOver >= len(runs):
+			if len(runs) > 0 {
+				report.Stopped = stoppedNoGain
+			}
 			return report, nil
-		}
-		if pass == maxPasses {
+		case pass == maxPasses:
 			report.Stopped = stoppedBounds
 			return report, nil
 		}
-		leaf, ok, err := e.summarise(ctx, t, run)
-		switch {
-		case err != nil:
+		leaf, ok, err := e.summarise(ctx, t, runs[passedOver])
+		if err != nil {
 			return report, err
-		case !ok:
-			report.Stopped = stoppedNoGain
-			return report, nil
+		}
+		if !ok {
+			passedOver++
+			continue
 		}
 		summary, err := e.store.CommitLeaf(ctx, t.User, frontier.Revision, leaf)
 		switch {
@@ -100,29 +107,36 @@ func (r run) tokens() int {
 	return sum
 }
 
-// oldestRun returns the first run of messages outside the recent ones. The
-// newest refresh stays as it is: it ends a run, and is never in one.
-func (e *Engine) oldestRun(items []memory.Item) run {
+// oldRuns returns the runs of messages outside the recent ones, oldest first.
+// The newest refresh stays as it is: it ends a run, and is never in one.
+func (e *Engine) oldRuns(items []memory.Item) []run {
 	tail := e.recent(items)
 	pinned := newestRefresh(items)
+	var runs []run
 	var r run
 	sum := 0
+	end := func() {
+		if len(r.messages) > 0 {
+			runs = append(runs, r)
+		}
+		r, sum = run{}, 0
+	}
 	for i := 0; i < tail; i++ {
 		item := items[i]
 		if item.Summary != nil || i == pinned {
-			if len(r.messages) > 0 {
-				return r
-			}
+			end()
 			r.previous = item.Summary
 			continue
 		}
-		if sum > 0 && sum+item.Message.Tokens > maxRunTokens && !isResult(item) {
-			return r
+		// A run that is small goes on: alone, it could not be made smaller.
+		if sum >= minRunTokens && sum+item.Message.Tokens > maxRunTokens && !isResult(item) {
+			end()
 		}
 		sum += item.Message.Tokens
 		r.messages = append(r.messages, *item.Message)
 	}
-	return r
+	end()
+	return runs
 }
 
 // recent returns the index of the first item that belongs to the recent
@@ -136,14 +150,55 @@ func (e *Engine) recent(items []memory.Item) int {
 			keep--
 		}
 	}
+	return withCalls(items, start)
+}
+
+// withCalls returns the index from which on every tool's result has its call.
+// A result whose call is nowhere holds nothing.
+func withCalls(items []memory.Item, start int) int {
+	calls := map[string]int{}
+	for i, item := range items[:start] {
+		for _, b := range blocksOf(item) {
+			if b.Type == memory.BlockToolCall {
+				calls[b.ID] = i
+			}
+		}
+	}
+	for i := len(items) - 1; i >= start; i-- {
+		for _, b := range blocksOf(items[i]) {
+			if at, ok := calls[b.ID]; ok && b.Type == memory.BlockToolResult && at < start {
+				start = at
+			}
+		}
+	}
+	// Results without blocks of their own follow what they belong to.
 	for start > 0 && start < len(items) && isResult(items[start]) {
 		start--
 	}
 	return start
 }
 
+func blocksOf(item memory.Item) []memory.Block {
+	if item.Message == nil {
+		return nil
+	}
+	return item.Message.Blocks
+}
+
+// isResult reports whether an item is a tool's result, which follows its call.
 func isResult(item memory.Item) bool {
-	return item.Message != nil && item.Message.Role == memory.RoleTool
+	if item.Message == nil {
+		return false
+	}
+	if item.Message.Role == memory.RoleTool {
+		return true
+	}
+	for _, b := range item.Message.Blocks {
+		if b.Type == memory.BlockToolResult {
+			return true
+		}
+	}
+	return false
 }
 
 // hasOldMessages reports whether something that was said lies outside the
@@ -170,6 +225,10 @@ func newestRefresh(items []memory.Item) int {
 // summarise makes the leaf of a run; not ok if it would not be smaller than
 // what it stands for.
 func (e *Engine) summarise(ctx context.Context, t Turn, r run) (memory.Leaf, bool, error) {
+	// The heading of a summary alone costs as much as a short run.
+	if r.tokens() <= minSummaryTokens {
+		return memory.Leaf{}, false, nil
+	}
 	leaf := memory.Leaf{ID: memory.NewID[memory.SummaryID](), At: t.At, Level: memory.LevelNormal}
 	for _, m := range r.messages {
 		leaf.Messages = append(leaf.Messages, m.ID)

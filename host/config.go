@@ -56,6 +56,9 @@ type Config struct {
 	Users      []UserConfig          `toml:"users"`
 	Agents     []AgentConfig         `toml:"agents"`
 	Hands      map[string]HandConfig `toml:"hands"`
+
+	// defaultName is what the store calls the default user; a host sets it.
+	defaultName string
 }
 
 // StoreConfig is [store].
@@ -351,8 +354,14 @@ func (c *Config) checkCompaction() error {
 			return fmt.Errorf("compaction.%s: %d is out of range: use 0 to 1,000,000,000", key, v)
 		}
 	}
+	if k.MaxSummaryTokens != 0 && k.MaxSummaryTokens < minSummaryTokens {
+		return fmt.Errorf("compaction.max_summary_tokens: %d tokens say nothing: use at least %d", k.MaxSummaryTokens, minSummaryTokens)
+	}
 	return nil
 }
+
+// minSummaryTokens is the least that max_summary_tokens may be.
+const minSummaryTokens = 128
 
 func (c *Config) checkNames() error {
 	seen := map[string]bool{}
@@ -369,6 +378,13 @@ func (c *Config) checkNames() error {
 			if _, err := memory.ParseID[memory.UserID](u.ID); err != nil {
 				return fmt.Errorf("users[%d].id: %w", i, err)
 			}
+			if seen[u.ID] {
+				return fmt.Errorf("users[%d].id: %s is there twice", i, u.ID)
+			}
+			seen[u.ID] = true
+		}
+		if u.Name == memory.DefaultUserName && c.defaultUser() != u.Name {
+			return fmt.Errorf("users[%d].name: %q always means the default user, who is %q: use another name", i, u.Name, c.defaultUser())
 		}
 		if u.IsDefault {
 			defaults++
@@ -394,8 +410,11 @@ func (c *Config) defaultUser() string {
 			return u.Name
 		}
 	}
-	if len(c.Users) > 0 {
+	switch {
+	case len(c.Users) > 0:
 		return c.Users[0].Name
+	case c.defaultName != "":
+		return c.defaultName
 	}
 	return memory.DefaultUserName
 }
@@ -419,7 +438,9 @@ func (c *Config) handUsers(h HandConfig) []string {
 	}
 	names := make([]string, 0, len(h.Users))
 	for _, name := range h.Users {
-		names = append(names, c.canonicalUser(name))
+		if name = c.canonicalUser(name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	return names
 }
@@ -445,17 +466,32 @@ func (c *Config) checkHands() error {
 		}
 		// What is one user's must not reach another by an oversight.
 		for _, root := range slices.Sorted(maps.Keys(h.Grant.Files)) {
-			if !strings.Contains(h.Grant.Files[root], userPlaceholder) {
+			// What a cleaned path has lost names nobody.
+			if !strings.Contains(filepath.Clean(h.Grant.Files[root]), userPlaceholder) {
 				return fmt.Errorf("%s.grant.files.%s: the path serves %d users and has no %s: put it in, or write shared = true", key, root, len(users), userPlaceholder)
 			}
 		}
 		for _, k := range slices.Sorted(maps.Keys(h.Config)) {
-			if text, ok := h.Config[k].(string); ok && !strings.Contains(text, userPlaceholder) {
+			if !ofEachUser(h.Config[k]) {
 				return fmt.Errorf("%s.config.%s: the value serves %d users and has no %s: put it in, or write shared = true", key, k, len(users), userPlaceholder)
 			}
 		}
 	}
 	return nil
+}
+
+// ofEachUser reports whether a value of a hand differs between users, or is none
+// that could belong to one.
+func ofEachUser(value any) bool {
+	switch v := value.(type) {
+	case string:
+		return strings.Contains(v, userPlaceholder)
+	case []string:
+		return !slices.ContainsFunc(v, func(s string) bool { return !ofEachUser(s) })
+	case []any:
+		return !slices.ContainsFunc(v, func(s any) bool { return !ofEachUser(s) })
+	}
+	return true
 }
 
 func (c *Config) checkSources() error {

@@ -44,8 +44,9 @@ type Host struct {
 	users      map[string]memory.User // by name
 	usersByID  map[memory.UserID]memory.User
 
-	turns      keyedMutex[memory.SessionID]
-	background sync.WaitGroup
+	turns keyedMutex[memory.SessionID]
+	// sending counts turns, background the runs of cadence.
+	sending, background compaction.Group
 	// ending is cancelled by Close and parents what outlives a turn.
 	ending context.Context
 	end    context.CancelFunc
@@ -62,8 +63,8 @@ const DefaultAgent = "assistant"
 
 const defaultSystemPrompt = "You are a helpful assistant. Answer briefly and say what you do not know."
 
-// closeTimeout bounds how long Close waits for background work, which is
-// cancelled before.
+// closeTimeout bounds how long Close waits for turns, and once more for what it
+// has cancelled.
 const closeTimeout = 10 * time.Second
 
 // New opens a host. It creates the data directory if need be. Errors name the
@@ -124,18 +125,31 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	return h, nil
 }
 
-// Close waits for the background work, which it cancels, and closes
-// everything. What was acknowledged is on disk whether Close is called or not.
+// ErrClosed says that the host was closed.
+var ErrClosed = compaction.ErrClosed
+
+// Close lets no more turns begin, waits for those that go on, cancels the
+// background work and closes everything. It waits for a few seconds at most;
+// a turn that has no answer by then fails, with its message stored. What was
+// acknowledged is on disk whether Close is called or not.
 func (h *Host) Close() error {
 	var errs []error
 	h.closed.Do(func() {
-		h.end()
-		if h.compaction != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-			defer cancel()
-			errs = append(errs, h.compaction.Close(ctx))
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		h.sending.Close()
+		h.background.Close()
+		if h.sending.Wait(ctx) != nil {
+			h.log.Warn("close: a turn has no answer yet and is given up")
 		}
-		h.background.Wait()
+		h.end()
+		ending, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		errs = append(errs, h.sending.Wait(ending))
+		if h.compaction != nil {
+			errs = append(errs, h.compaction.Close(ending))
+		}
+		errs = append(errs, h.background.Wait(ending))
 		if h.engine != nil {
 			errs = append(errs, h.engine.Close())
 		}
@@ -152,17 +166,10 @@ func (h *Host) Close() error {
 // Idle waits until no background work is left, or ctx is done. Turns that are
 // sent meanwhile may start more.
 func (h *Host) Idle(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		h.background.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := h.background.Wait(ctx); err != nil {
+		return err
 	}
+	return h.compaction.Idle(ctx)
 }
 
 // Store gives access to what is kept. It belongs to the host.
@@ -261,41 +268,18 @@ func (h *Host) summarizer() compaction.Summarizer {
 // bindUsers makes the configured users exist. The entry that is the default
 // one names the default user, which has its id from the store.
 func (h *Host) bindUsers(ctx context.Context) error {
-	existing, err := h.store.Users(ctx)
+	stored, err := h.store.Users(ctx)
 	if err != nil {
 		return fmt.Errorf("read users: %w", err)
 	}
-	byName := map[string]memory.User{}
-	for _, u := range existing {
-		byName[u.Name] = u
-	}
-	first, err := h.store.DefaultUser(ctx)
+	bound, err := h.config.bind(stored)
 	if err != nil {
-		return fmt.Errorf("read the default user: %w", err)
+		return err
 	}
-	for i, c := range h.config.Users {
-		u := memory.User{Name: c.Name, CreatedAt: h.now()}
-		have, known := byName[c.Name]
-		switch {
-		case c.Name == h.config.defaultUser():
-			u.ID = first.ID
-		case known:
-			u.ID = have.ID
-		case c.ID == "":
-			u.ID = memory.NewID[memory.UserID]()
-		}
-		if c.ID != "" {
-			id, err := memory.ParseID[memory.UserID](c.ID)
-			if err != nil {
-				return fmt.Errorf("users[%d].id: %w", i, err)
-			}
-			if !u.ID.IsZero() && u.ID != id {
-				return fmt.Errorf("users[%d].id: the database knows %q as %s, the configuration says %s: take the id out, or use the other database", i, c.Name, u.ID, id)
-			}
-			u.ID = id
-		}
+	for i, u := range bound {
+		u.CreatedAt = h.now()
 		if err := h.store.PutUser(ctx, u); err != nil {
-			return fmt.Errorf("users[%d] %q: %w", i, c.Name, err)
+			return fmt.Errorf("users[%d] %q: %w", i, u.Name, err)
 		}
 	}
 	h.users, h.usersByID = map[string]memory.User{}, map[memory.UserID]memory.User{}
@@ -306,8 +290,65 @@ func (h *Host) bindUsers(ctx context.Context) error {
 	for _, u := range all {
 		h.users[u.Name] = u
 		h.usersByID[u.ID] = u
+		if u.IsDefault {
+			// Without [[users]], whatever name it had last is the one.
+			h.config.defaultName = u.Name
+		}
 	}
 	return nil
+}
+
+// bind decides which stored user each entry is, before anything is changed:
+// who has conversations must not become somebody else by an edit.
+func (c *Config) bind(stored []memory.User) ([]memory.User, error) {
+	byName := map[string]memory.User{}
+	var standard memory.User
+	for _, u := range stored {
+		byName[u.Name] = u
+		if u.IsDefault {
+			standard = u
+		}
+	}
+	var bound []memory.User
+	seen := map[memory.UserID]string{}
+	for i, entry := range c.Users {
+		key := fmt.Sprintf("users[%d]", i)
+		u := memory.User{Name: entry.Name}
+		if have, known := byName[entry.Name]; known {
+			u.ID = have.ID
+		}
+		isDefault := entry.Name == c.defaultUser()
+		if isDefault && u.ID.IsZero() {
+			if slices.ContainsFunc(c.Users, func(other UserConfig) bool { return other.Name == standard.Name }) {
+				return nil, fmt.Errorf("%s: %q would become the default user, whose conversations are those of %q: write is_default = true beside %q", key, entry.Name, standard.Name, standard.Name)
+			}
+			u.ID = standard.ID
+		}
+		if entry.ID != "" {
+			id, err := memory.ParseID[memory.UserID](entry.ID)
+			if err != nil {
+				return nil, fmt.Errorf("%s.id: %w", key, err)
+			}
+			if !u.ID.IsZero() && u.ID != id {
+				return nil, fmt.Errorf("%s.id: the database knows %q as %s, the configuration says %s: take the id out, or use the other database", key, entry.Name, u.ID, id)
+			}
+			u.ID = id
+		}
+		switch {
+		case isDefault && u.ID != standard.ID:
+			return nil, fmt.Errorf("%s: %q has conversations of its own and cannot become the default user, who is %q: write is_default = true beside %q", key, entry.Name, standard.Name, standard.Name)
+		case !isDefault && u.ID == standard.ID:
+			return nil, fmt.Errorf("%s: %q is the default user, and %q would become it: write is_default = true beside %q", key, entry.Name, c.defaultUser(), entry.Name)
+		case u.ID.IsZero():
+			u.ID = memory.NewID[memory.UserID]()
+		}
+		if other, twice := seen[u.ID]; twice {
+			return nil, fmt.Errorf("%s: %q and %q are the same user, %s", key, other, entry.Name, u.ID)
+		}
+		seen[u.ID] = entry.Name
+		bound = append(bound, u)
+	}
+	return bound, nil
 }
 
 func (h *Host) bindAgents(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
@@ -16,12 +17,15 @@ import (
 type Message struct {
 	// User is who speaks; zero means the default user.
 	User memory.UserID
-	// Agent is the name of who is spoken to; "" means the first one.
+	// Agent is the name of who is spoken to; "" means the one of the session,
+	// or the first one if the session is new.
 	Agent string
 	// Session is the conversation that goes on; zero begins a new one.
 	Session memory.SessionID
 	Text    string
-	// Source is why the message exists; "" means memory.SourceUser.
+	// Source is why the message exists: memory.SourceUser, which "" means, a
+	// tick, or another of those that are not an answer, a tool's result or an
+	// injection.
 	Source memory.Source
 }
 
@@ -45,24 +49,37 @@ type Answer struct {
 //
 // The message is durable before the model is asked: when Send fails after that,
 // the session holds it without an answer, and the next message is answered with
-// both in view. Errors wrap memory.ErrNotFound, memory.ErrInvalid and those of
-// package llm.
+// both in view. Errors wrap memory.ErrNotFound, memory.ErrInvalid, ErrClosed and
+// those of package llm.
 func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
-	if m.Source == "" {
-		m.Source = memory.SourceUser
+	end, err := h.sending.Begin()
+	if err != nil {
+		return Answer{}, fmt.Errorf("send: the host is %w", err)
 	}
-	if m.Text == "" {
+	defer end()
+	// A host that closes waits for turns, but not for ever.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.ending, cancel)()
+
+	switch m.Source {
+	case "":
+		m.Source = memory.SourceUser
+	case memory.SourceAssistant, memory.SourceTool, memory.SourceContextInjection:
+		return Answer{}, fmt.Errorf("send: a message of source %q is not sent: %w", m.Source, memory.ErrInvalid)
+	}
+	if strings.TrimSpace(m.Text) == "" {
 		return Answer{}, fmt.Errorf("send: the message is empty: %w", memory.ErrInvalid)
+	}
+	draft := memory.Draft{Role: memory.RoleUser, Source: m.Source, Blocks: []memory.Block{memory.Text(m.Text)}, At: h.now()}
+	if err := draft.Check(); err != nil {
+		return Answer{}, fmt.Errorf("send: %w", err)
 	}
 	user, err := h.userOrDefault(m.User)
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
-	agent, err := h.agentNamed(m.Agent)
-	if err != nil {
-		return Answer{}, fmt.Errorf("send: %w", err)
-	}
-	session, err := h.sessionFor(ctx, user, agent, m.Session)
+	session, agent, err := h.sessionFor(ctx, user, m)
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
@@ -71,6 +88,10 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 		return Answer{}, fmt.Errorf("send: wait for the session: %w", err)
 	}
 	defer unlock()
+	// Another turn may have been handled meanwhile.
+	if session, err = h.store.Session(ctx, user.ID, session.ID); err != nil {
+		return Answer{}, fmt.Errorf("send: %w", err)
+	}
 
 	answer := Answer{Session: session.ID}
 	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source}
@@ -78,9 +99,8 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 		// A turn goes on with what it has.
 		h.log.Warn("gap refresh", "session", session.ID, "error", err)
 	}
-	if _, err := h.store.Append(ctx, user.ID, session.ID, memory.Draft{
-		Role: memory.RoleUser, Source: m.Source, Blocks: []memory.Block{memory.Text(m.Text)}, At: turn.At,
-	}); err != nil {
+	draft.At = turn.At
+	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
 		return answer, fmt.Errorf("send: store message: %w", err)
 	}
 	if answer.Prompt, answer.Report, err = h.assemble(ctx, user.ID, session.ID, agent, h.budget()); err != nil {
@@ -91,7 +111,7 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 		return answer, fmt.Errorf("send: ask the model: %w", err)
 	}
 	answer.InputTokens, answer.OutputTokens = response.InputTokens, response.OutputTokens
-	if response.Text == "" {
+	if strings.TrimSpace(response.Text) == "" {
 		return answer, fmt.Errorf("send: ask the model: %w", llm.ErrEmpty)
 	}
 	trust := memory.TrustDirect
@@ -106,9 +126,32 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 		return answer, fmt.Errorf("send: store answer: %w", err)
 	}
 	answer.Message = stored[0]
-	turn.At = stored[0].At
-	h.background.Go(func() { h.cadence(turn) })
+	h.afterAnswer(context.WithoutCancel(ctx), turn, session.Exchanges, stored[0])
 	return answer, nil
+}
+
+// afterAnswer begins the background work of a turn that completed an exchange.
+func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, before int, answer memory.Message) {
+	if h.config.Compaction.ContinuousInterval <= 0 {
+		return
+	}
+	now, err := h.store.Session(ctx, turn.User, turn.Session)
+	if err != nil {
+		h.log.Warn("count exchanges", "session", turn.Session, "error", err)
+		return
+	}
+	if turn.At = answer.At; now.Exchanges > before {
+		turn.Exchanges = now.Exchanges
+	}
+	turn.Between = func(ctx context.Context) (func(), error) { return h.turns.lock(ctx, turn.Session) }
+	end, err := h.background.Begin()
+	if err != nil {
+		return
+	}
+	go func() {
+		defer end()
+		h.cadence(turn)
+	}()
 }
 
 // cadence runs after the answer is on its way.
@@ -122,11 +165,31 @@ func (h *Host) cadence(turn compaction.Turn) {
 	}
 }
 
-func (h *Host) sessionFor(ctx context.Context, user memory.User, a agent, id memory.SessionID) (memory.Session, error) {
-	if !id.IsZero() {
-		return h.store.Session(ctx, user.ID, id)
+// sessionFor returns the session that a message belongs to and who answers in
+// it.
+func (h *Host) sessionFor(ctx context.Context, user memory.User, m Message) (memory.Session, agent, error) {
+	if m.Session.IsZero() {
+		a, err := h.agentNamed(m.Agent)
+		if err != nil {
+			return memory.Session{}, agent{}, err
+		}
+		session, err := h.store.CreateSession(ctx, memory.Session{Agent: a.ID, User: user.ID, CreatedAt: h.now()})
+		return session, a, err
 	}
-	return h.store.CreateSession(ctx, memory.Session{Agent: a.ID, User: user.ID, CreatedAt: h.now()})
+	session, err := h.store.Session(ctx, user.ID, m.Session)
+	if err != nil {
+		return memory.Session{}, agent{}, err
+	}
+	for name, a := range h.agents {
+		if a.ID != session.Agent {
+			continue
+		}
+		if m.Agent != "" && m.Agent != name {
+			return memory.Session{}, agent{}, fmt.Errorf("session %s is with agent %q, not %q: %w", session.ID, name, m.Agent, memory.ErrInvalid)
+		}
+		return session, a, nil
+	}
+	return memory.Session{}, agent{}, fmt.Errorf("session %s is with an agent that is not configured: %w", session.ID, memory.ErrNotFound)
 }
 
 func (h *Host) budget() int {

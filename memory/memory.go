@@ -373,6 +373,8 @@ type CompactionRun struct {
 type SessionQuery struct {
 	// Agent, if not zero, keeps the sessions with that agent.
 	Agent AgentID
+	// WithUser keeps the sessions in which the user has said something.
+	WithUser bool
 	// Limit bounds the answer; 0 means no bound.
 	Limit int
 }

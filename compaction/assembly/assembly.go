@@ -117,37 +117,50 @@ type piece struct {
 	cost  int
 	// tail marks what goes in whatever it costs.
 	tail bool
-	// call ties a tool's result to the message before it.
-	call bool
+	// calls and results are the ids of the tool calls and of the tools'
+	// results in it; result marks one without ids, which belongs to what is
+	// before it.
+	calls, results []string
+	result         bool
 }
 
 // Assemble builds the prompt. It takes time linear in the items.
 //
-// The last messages and all live input go in first, then whatever else fits,
-// the newest first; a piece that does not fit is passed over, not the end of
-// the walk. A tool's results go in with their call or not at all.
+// The last messages, the last user input and all live input go in first, then
+// whatever else fits, the newest first; a piece that does not fit is passed over,
+// not the end of the walk. A tool's results go in with their call or not at all.
 func Assemble(in Input) (Prompt, Report) {
 	pieces := stored(in)
 	pieces = append(pieces, live(in.Live)...)
+	unitOf := units(pieces)
+	protect(pieces, unitOf)
 
 	system := piece{entry: Entry{Kind: KindSystem, Tokens: tokens.Estimate(in.System), Included: true, Reason: ReasonSystem}}
-	used := system.entry.Tokens
+	// The opening may be needed: whether it is, depends on what goes in.
+	used := system.entry.Tokens + openingCost
 	for i := range pieces {
 		if p := &pieces[i]; p.tail && p.text != "" {
 			p.entry.Included = true
 			used += p.cost
 		}
 	}
-	for _, unit := range slices.Backward(units(pieces)) {
-		fillUnit(pieces[unit.from:unit.to], in.Budget, &used)
+	members := make([][]int, len(pieces))
+	for i, u := range unitOf {
+		members[u] = append(members[u], i)
+	}
+	for u := len(members) - 1; u >= 0; u-- {
+		fillUnit(pieces, members[u], in.Budget, &used)
+	}
+	messages, opened := merge(pieces)
+	if !opened {
+		used -= openingCost
 	}
 
 	report := Report{Budget: in.Budget, Tokens: used, OverBudget: used > in.Budget, Entries: []Entry{system.entry}}
-	prompt := Prompt{System: in.System, Tokens: used}
+	prompt := Prompt{System: in.System, Messages: messages, Tokens: used}
 	for _, p := range pieces {
 		report.Entries = append(report.Entries, p.entry)
 	}
-	prompt.Messages = merge(pieces)
 	return prompt, report
 }
 
@@ -168,7 +181,7 @@ func stored(in Input) []piece {
 			entry.Kind = KindRefresh
 		}
 		p := newPiece(entry, m.Role, memory.Shown(m.Blocks))
-		p.call = m.Role == memory.RoleTool
+		p.tie(m.Role, m.Blocks)
 		pieces = append(pieces, p)
 	}
 	keep := in.FreshTail
@@ -183,18 +196,42 @@ func stored(in Input) []piece {
 		// matter; a summary is never protected.
 		pieces[i].tail = pieces[i].entry.Kind != KindSummary
 	}
-	// A result that is protected protects its call.
-	for i := len(pieces) - 1; i > 0; i-- {
-		if pieces[i].tail && pieces[i].call {
-			pieces[i-1].tail = true
-		}
-	}
-	for i := range pieces {
-		if pieces[i].tail {
-			pieces[i].entry.Reason = ReasonFreshTail
-		}
-	}
 	return pieces
+}
+
+// tie notes which tool calls and results a message holds.
+func (p *piece) tie(role memory.Role, blocks []memory.Block) {
+	for _, b := range blocks {
+		switch b.Type {
+		case memory.BlockToolCall:
+			p.calls = append(p.calls, b.ID)
+		case memory.BlockToolResult:
+			p.results = append(p.results, b.ID)
+		}
+	}
+	p.result = role == memory.RoleTool && len(p.results) == 0
+}
+
+// protect marks what goes in whatever it costs: the last messages are marked
+// already; the last input of the user, and whatever belongs to a unit with
+// something marked.
+func protect(pieces []piece, unitOf []int) {
+	for i := len(pieces) - 1; i >= 0; i-- {
+		if s := pieces[i].entry.Source; pieces[i].role == memory.RoleUser && (s == memory.SourceUser || s == memory.SourceUnknown) && pieces[i].entry.Kind == KindMessage {
+			pieces[i].tail = true
+			break
+		}
+	}
+	marked := make([]bool, len(pieces))
+	for i, u := range unitOf {
+		marked[u] = marked[u] || pieces[i].tail
+	}
+	for i, u := range unitOf {
+		p := &pieces[i]
+		if p.tail = marked[u]; p.tail && p.text != "" && p.entry.Kind != KindLive {
+			p.entry.Reason = ReasonFreshTail
+		}
+	}
 }
 
 func live(messages []Live) []piece {
@@ -207,6 +244,7 @@ func live(messages []Live) []piece {
 		entry := Entry{Kind: KindLive, Role: m.Role, Source: m.Source, Tokens: tokens.Estimate(text), Reason: ReasonLive, External: sources(m.Blocks)}
 		p := newPiece(entry, m.Role, text)
 		p.tail = true
+		p.tie(m.Role, m.Blocks)
 		pieces = append(pieces, p)
 	}
 	return pieces
@@ -240,33 +278,41 @@ func sources(blocks []memory.Block) []string {
 	return all
 }
 
-// unit is a half-open range of pieces that go in together.
-type unit struct{ from, to int }
-
-func units(pieces []piece) []unit {
-	var all []unit
-	for i := range pieces {
-		if pieces[i].call && len(all) > 0 {
-			all[len(all)-1].to = i + 1
-			continue
+// units returns the unit of each piece, named by the first piece in it. A tool's
+// result is of its call's unit, whatever stands between them.
+func units(pieces []piece) []int {
+	unitOf := make([]int, len(pieces))
+	calls := map[string]int{}
+	for i, p := range pieces {
+		unitOf[i] = i
+		if p.result && i > 0 {
+			unitOf[i] = unitOf[i-1]
 		}
-		all = append(all, unit{i, i + 1})
+		for _, id := range p.results {
+			if call, ok := calls[id]; ok {
+				unitOf[i] = call
+			}
+		}
+		for _, id := range p.calls {
+			calls[id] = unitOf[i]
+		}
 	}
-	return all
+	return unitOf
 }
 
-func fillUnit(pieces []piece, budget int, used *int) {
+// fillUnit includes the members of a unit if all of them fit.
+func fillUnit(pieces []piece, members []int, budget int, used *int) {
 	cost := 0
-	for _, p := range pieces {
-		if !p.entry.Included {
-			cost += p.cost
+	for _, i := range members {
+		if !pieces[i].entry.Included {
+			cost += pieces[i].cost
 		}
 	}
 	if cost == 0 {
 		return
 	}
 	fits := *used+cost <= budget
-	for i := range pieces {
+	for _, i := range members {
 		p := &pieces[i]
 		switch {
 		case p.entry.Included || p.text == "":
@@ -285,10 +331,11 @@ func fillUnit(pieces []piece, budget int, used *int) {
 // providers refuse. It is the same every turn.
 const opening = "[The conversation began earlier.]"
 
+var openingCost = tokens.Estimate(opening) + perMessage
+
 // merge joins neighbours of one role, for providers refuse them apart, and
-// sees to it that the first message is the user's.
-func merge(pieces []piece) []Message {
-	var messages []Message
+// sees to it that the first message is the user's, with the opening if it must.
+func merge(pieces []piece) (messages []Message, opened bool) {
 	var texts []string
 	role := memory.Role("")
 	flush := func() {
@@ -302,7 +349,7 @@ func merge(pieces []piece) []Message {
 			continue
 		}
 		if role == "" && p.role == memory.RoleAssistant {
-			messages = append(messages, Message{memory.RoleUser, opening})
+			messages, opened = append(messages, Message{memory.RoleUser, opening}), true
 		}
 		if p.role != role {
 			flush()
@@ -311,5 +358,5 @@ func merge(pieces []piece) []Message {
 		texts = append(texts, p.text)
 	}
 	flush()
-	return messages
+	return messages, opened
 }

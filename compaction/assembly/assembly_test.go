@@ -132,40 +132,43 @@ func TestLiveInputFollowsAndPersistedIsNotRepeated(t *testing.T) {
 }
 
 // What must hold whatever the history and the budget.
+// Invariant 7: within the budget or said to be over it, the last user input in
+// it, tool calls and results together or not at all.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		items := rapid.SliceOf(rapid.Custom(func(t *rapid.T) memory.Item {
+		var items []memory.Item
+		var open []string
+		for n := range rapid.IntRange(0, 30).Draw(t, "items") {
 			text := words(rapid.IntRange(0, 60).Draw(t, "words"))
-			if rapid.IntRange(0, 5).Draw(t, "kind") == 0 {
-				return summary(text)
+			switch rapid.IntRange(0, 7).Draw(t, "kind") {
+			case 0:
+				items = append(items, summary(text))
+			case 1:
+				refresh := said(memory.RoleUser, text+" refreshed")
+				refresh.Message.Source = memory.SourceContextInjection
+				items = append(items, refresh)
+			case 2:
+				id := fmt.Sprint("call-", n)
+				open = append(open, id)
+				items = append(items, message(memory.RoleAssistant, memory.Text(text), memory.ToolCall(id, "t", []byte("{}"))))
+			case 3:
+				if len(open) > 0 {
+					items = append(items, message(memory.RoleTool, memory.ToolResult(open[0], "t", boundary.Content{}, true)))
+					open = open[1:]
+				}
+			default:
+				items = append(items, said(rapid.SampledFrom([]memory.Role{"user", "assistant", "system"}).Draw(t, "role"), text))
 			}
-			return said(rapid.SampledFrom([]memory.Role{"user", "assistant", "tool", "system"}).Draw(t, "role"), text)
-		})).Draw(t, "items")
+		}
 		in := assembly.Input{System: "s", Items: items, Budget: rapid.IntRange(0, 1000).Draw(t, "budget"), FreshTail: rapid.IntRange(1, 8).Draw(t, "tail")}
 		prompt, report := assembly.Assemble(in)
 		again, _ := assembly.Assemble(in)
 		if !reflect.DeepEqual(prompt, again) {
 			t.Fatal("the same input gives another prompt")
 		}
-		if len(report.Entries) != len(items)+1 {
-			t.Fatalf("%d entries for %d items", len(report.Entries), len(items))
-		}
-		cost := report.Entries[0].Tokens
-		forced := cost
-		for _, e := range report.Entries[1:] {
-			if e.Reason == "" {
-				t.Fatalf("no reason: %+v", e)
-			}
-			if e.Included {
-				cost += e.Tokens + 4
-				if e.Reason == assembly.ReasonFreshTail {
-					forced += e.Tokens + 4
-				}
-			}
-		}
-		if cost != report.Tokens || report.OverBudget != (cost > in.Budget) || cost > max(in.Budget, forced) {
-			t.Fatalf("cost %d, forced %d, report %d of %d", cost, forced, report.Tokens, report.Budget)
-		}
+		checkReport(t, in, prompt, report)
+		checkPairs(t, in.Items, report)
+		checkLastInput(t, in.Items, report)
 		for i, m := range prompt.Messages {
 			want := memory.RoleUser
 			if i%2 == 1 {
@@ -176,6 +179,60 @@ func TestProperties(t *testing.T) {
 			}
 		}
 	})
+}
+
+func checkReport(t *rapid.T, in assembly.Input, prompt assembly.Prompt, report assembly.Report) {
+	if len(report.Entries) != len(in.Items)+1 {
+		t.Fatalf("%d entries for %d items", len(report.Entries), len(in.Items))
+	}
+	forced := tokens.Estimate(in.System)
+	for _, e := range report.Entries[1:] {
+		if e.Reason == "" {
+			t.Fatalf("no reason: %+v", e)
+		}
+		if e.Included && e.Reason == assembly.ReasonFreshTail {
+			forced += e.Tokens + 4
+		}
+	}
+	real := tokens.Estimate(prompt.System)
+	for _, m := range prompt.Messages {
+		real += tokens.Estimate(m.Text) + 4
+	}
+	if len(prompt.Messages) > 0 && strings.HasPrefix(prompt.Messages[0].Text, "[The conversation began earlier.]") {
+		forced += 4 + tokens.Estimate("[The conversation began earlier.]")
+	}
+	if real > report.Tokens || report.OverBudget != (report.Tokens > in.Budget) || report.Tokens > max(in.Budget, forced) || prompt.Tokens != report.Tokens {
+		t.Fatalf("the prompt costs %d, at least %d; the report says %d of %d", real, forced, report.Tokens, report.Budget)
+	}
+}
+
+func checkPairs(t *rapid.T, items []memory.Item, report assembly.Report) {
+	in := map[string]bool{}
+	for i, item := range items {
+		if item.Message == nil {
+			continue
+		}
+		for _, b := range item.Message.Blocks {
+			switch included := report.Entries[i+1].Included; {
+			case b.Type == memory.BlockToolCall:
+				in[b.ID] = included
+			case b.Type == memory.BlockToolResult && in[b.ID] != included:
+				t.Fatalf("the call of %s is in: %v, its result: %v", b.ID, in[b.ID], included)
+			}
+		}
+	}
+}
+
+func checkLastInput(t *rapid.T, items []memory.Item, report assembly.Report) {
+	for i := len(items) - 1; i >= 0; i-- {
+		m := items[i].Message
+		if m != nil && m.Source == memory.SourceUser {
+			if !report.Entries[i+1].Included && strings.TrimSpace(memory.Shown(m.Blocks)) != "" {
+				t.Fatalf("the last user input, item %d, is left out: %s", i, report.Entries[i+1].Reason)
+			}
+			return
+		}
+	}
 }
 
 func BenchmarkAssemble(b *testing.B) {
