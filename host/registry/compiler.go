@@ -75,10 +75,16 @@ func (c Compiler) Compile(ctx context.Context, dir string, module []byte) error 
 		return &abi.Error{Kind: abi.KindUnavailable, Text: "start the compiler " + c.Command[0], Err: err}
 	case exit.ExitCode() == exitRefused:
 		return refused("the engine refuses it: %s", said.kept)
-	case exit.ExitCode() == exitUsage || !bytes.Contains(said.kept, []byte("out of memory")) && exit.Exited():
+	case exit.Exited() && !crashed(said.kept):
 		return &abi.Error{Kind: abi.KindUnavailable, Text: fmt.Sprintf("the compiler %s ended with %v: does its main function call registry.CompilerMain first?", c.Command[0], exit)}
 	}
 	return refused("compiling it takes more than %d s of processor time or %d MiB of memory", compileCPUSeconds, compileDataBytes>>20)
+}
+
+// crashed tells whether Go's runtime ended the process, which it does when it
+// gets no more memory.
+func crashed(said []byte) bool {
+	return bytes.Contains(said, []byte("fatal error: ")) || bytes.Contains(said, []byte("runtime: ")) || bytes.Contains(said, []byte("panic: "))
 }
 
 func refused(format string, args ...any) error {

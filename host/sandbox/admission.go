@@ -25,6 +25,7 @@ const (
 	maxTypeValues = 1000      // parameters, and results
 	maxTables     = 16
 	maxGlobals    = 100_000
+	maxImports    = 1000   // Go repeats some
 	maxTargets    = 64_000 // labels of all branch tables in one body
 )
 
@@ -147,6 +148,7 @@ func checkCaps(m *wasm.Module) error {
 		have, most int
 	}{
 		{"functions", len(m.Functions), maxFunctions}, {"tables", len(m.Tables), maxTables}, {"globals", len(m.Globals), maxGlobals},
+		{"imports", len(m.Imports), maxImports},
 	} {
 		if c.have > c.most {
 			return fmt.Errorf("%d %s: at most %d are allowed", c.have, c.what, c.most)
@@ -157,19 +159,20 @@ func checkCaps(m *wasm.Module) error {
 			return fmt.Errorf("type %d has %d parameters and %d results: at most %d are allowed", i, len(t.Params), len(t.Results), maxTypeValues)
 		}
 	}
+	values := callValues(m)
 	for i, b := range m.Bodies {
-		if err := checkBody(m, i, b); err != nil {
-			return fmt.Errorf("function %d, code section at byte %d: %w", m.Imported(wasm.KindFunction)+i, b.Offset, err)
+		if err := checkBody(m, values, i, b); err != nil {
+			return fmt.Errorf("function %d, code section at byte %d: %w", len(values)-len(m.Bodies)+i, b.Offset, err)
 		}
 	}
 	return nil
 }
 
-func checkBody(m *wasm.Module, n int, b wasm.Body) error {
+func checkBody(m *wasm.Module, values []int, n int, b wasm.Body) error {
 	if b.Size > maxBodyBytes {
 		return fmt.Errorf("its body has %d bytes: at most %d are allowed", b.Size, maxBodyBytes)
 	}
-	s, err := measure(m, n, b)
+	s, err := measure(m, values, n, b)
 	switch {
 	case err != nil:
 		return err
@@ -192,9 +195,12 @@ type shape struct {
 	loops    int
 	nesting  int // the deepest
 	targets  int // labels of branch tables
+	// callValues counts the parameters and results of all calls.
+	callValues int
 }
 
-func measure(m *wasm.Module, n int, b wasm.Body) (s shape, err error) {
+// measure takes what callValues returned.
+func measure(m *wasm.Module, values []int, n int, b wasm.Body) (s shape, err error) {
 	s.locals = b.LocalCount
 	if t := m.Functions[n]; int(t) < len(m.Types) {
 		s.locals += len(m.Types[t].Params)
@@ -207,6 +213,14 @@ func measure(m *wasm.Module, n int, b wasm.Body) (s shape, err error) {
 			return s, err
 		}
 		switch i.Op {
+		case wasm.OpCall:
+			if uint64(i.Index) < uint64(len(values)) {
+				s.callValues += values[i.Index]
+			}
+		case wasm.OpCallIndirect:
+			if int(i.Index) < len(m.Types) {
+				s.callValues += len(m.Types[i.Index].Params) + len(m.Types[i.Index].Results)
+			}
 		case wasm.OpLoop:
 			s.loops++
 			fallthrough
@@ -224,6 +238,28 @@ func measure(m *wasm.Module, n int, b wasm.Body) (s shape, err error) {
 		}
 	}
 	return s, nil
+}
+
+// callValues counts the parameters and results of each function. It is asked
+// before validation: a type that does not exist counts nothing.
+func callValues(m *wasm.Module) []int {
+	var all []int
+	add := func(t uint32) {
+		n := 0
+		if uint64(t) < uint64(len(m.Types)) {
+			n = len(m.Types[t].Params) + len(m.Types[t].Results)
+		}
+		all = append(all, n)
+	}
+	for _, i := range m.Imports {
+		if i.Kind == wasm.KindFunction {
+			add(i.Function)
+		}
+	}
+	for _, t := range m.Functions {
+		add(t)
+	}
+	return all
 }
 
 // profileOf finds the entry. By WASI's convention a module that exports _start

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -161,6 +162,9 @@ func (f compiledFolder) write(a admitted, compile func(dir string) error) error 
 	}); err != nil {
 		return err
 	}
+	if len(s.Files) < 2 {
+		return &abi.Error{Kind: abi.KindUnavailable, Text: "the compiler left nothing"}
+	}
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -182,36 +186,45 @@ func (f compiledFolder) write(a admitted, compile func(dir string) error) error 
 	return os.Rename(making, f.path)
 }
 
-// Caps without a Compiler: what is within them takes at most a second and
-// 512 MiB to compile, as far as a search over generated modules has found.
+// maxInProcess is the longest compilation, as estimate has it, that is done
+// without a Compiler. What is estimated to take so long takes at most a second
+// and 512 MiB, as far as a search over generated modules has found.
+const maxInProcess = 500 * time.Millisecond
+
+// What the engine's compiler takes at worst, on one core of 2026: measured over
+// generated modules, docs/benchmarks.md has the figures. It is quadratic in the
+// blocks of a function, and again in the loops, which metering divides further.
 const (
-	maxInProcessCode       = 1 << 20
-	maxInProcessBody       = 64 << 10
-	maxInProcessBranches   = 2000
-	maxInProcessLocalLoops = 50_000
+	costByte        = 300 * time.Nanosecond
+	costFunction    = 10 * time.Microsecond
+	costBranches    = 80 * time.Nanosecond  // × branches²
+	costLoops       = 200 * time.Nanosecond // × loops²
+	costLocalBranch = 1100 * time.Nanosecond
+	costCallValue   = 2600 * time.Nanosecond
 )
 
-func checkInProcess(m *wasm.Module) error {
-	size := 0
+// estimate says how long compiling a module takes at worst.
+func estimate(m *wasm.Module) (time.Duration, error) {
+	sum := 0.0
+	values := callValues(m)
 	for i, b := range m.Bodies {
-		size += b.Size
-		at := fmt.Sprintf("function %d", m.Imported(wasm.KindFunction)+i)
-		shape, err := measure(m, i, b)
-		switch {
-		case err != nil:
-			return err
-		case b.Size > maxInProcessBody:
-			return fmt.Errorf("%s: its body has %d bytes, at most %d are compiled in this process", at, b.Size, maxInProcessBody)
-		case shape.branches > maxInProcessBranches:
-			return fmt.Errorf("%s: %d blocks and branches, at most %d are compiled in this process", at, shape.branches, maxInProcessBranches)
-		case shape.locals*shape.loops > maxInProcessLocalLoops:
-			return fmt.Errorf("%s: %d locals and %d loops, the product is at most %d in this process", at, shape.locals, shape.loops, maxInProcessLocalLoops)
+		s, err := measure(m, values, i, b)
+		if err != nil {
+			return 0, err
 		}
+		branches, loops, locals := float64(s.branches), float64(s.loops), float64(s.locals)
+		sum += float64(costFunction) + float64(costByte)*float64(b.Size) + float64(costBranches)*branches*branches +
+			float64(costLoops)*loops*loops + float64(costLocalBranch)*locals*branches + float64(costCallValue)*float64(s.callValues)
 	}
-	if size > maxInProcessCode {
-		return fmt.Errorf("%d bytes of code, at most %d are compiled in this process", size, maxInProcessCode)
+	return time.Duration(min(sum, float64(time.Hour))), nil
+}
+
+func checkInProcess(m *wasm.Module) error {
+	takes, err := estimate(m)
+	if err == nil && takes > maxInProcess {
+		err = fmt.Errorf("it may take %v, at most %v are spent in this process", takes.Round(100*time.Millisecond), maxInProcess)
 	}
-	return nil
+	return err
 }
 
 // prepare returns the admitted module and the place that it is compiled in,
