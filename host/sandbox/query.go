@@ -381,6 +381,7 @@ func (c *call) sleep(ctx context.Context, d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+		panic(ending{errTimeIsUp})
 	case <-timer.C:
 	}
 }

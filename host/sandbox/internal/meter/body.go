@@ -36,7 +36,6 @@ func (b *bodyRewriter) rewrite(w *rewriter, body wasm.Body, t wasm.FunctionType)
 	}
 	s := &b.survey
 	locals := len(t.Params) + body.LocalCount
-	s.costs[0] += uint32(body.LocalCount / localsPerUnit)
 	if !s.calls && !s.loops && !s.bulk && len(s.costs) == 1 && s.costs[0] <= smallFunction {
 		return b.small(body)
 	}

@@ -19,7 +19,7 @@ import (
 
 // Version changes with what Rewrite returns: rewritten modules are kept beside
 // the code that was compiled from them.
-const Version = 2
+const Version = 3
 
 // Names of what rewriting adds. A module that exports a name with Prefix is
 // refused.
@@ -67,7 +67,6 @@ const (
 	piece         = 256 << 10
 	frameBytes    = 64
 	bytesPerLocal = 8
-	localsPerUnit = 4
 )
 
 // Rewrite returns the bytes of the metered module. The module must be valid,

@@ -89,7 +89,7 @@ func TestVersionNamesWhatRewritingReturns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const version, digest = 2, "bb305967ed4d4b29950e2caa004e2734319b6afe06d97289d6f2139767fc8a46"
+	const version, digest = 3, "bb305967ed4d4b29950e2caa004e2734319b6afe06d97289d6f2139767fc8a46"
 	if got := fmt.Sprintf("%x", sha256.Sum256(rewritten)); got != digest || meter.Version != version {
 		t.Errorf("version %d returns %s; recorded are version %d and %s", meter.Version, got, version, digest)
 	}

@@ -1,0 +1,4 @@
+;; The entry is a global.
+;; Ends as: refused: bad module.
+(module
+  (global (export "glovebox_query_v1") i32 (i32.const 0)))

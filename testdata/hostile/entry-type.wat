@@ -1,0 +1,4 @@
+;; The entry takes a value.
+;; Ends as: refused: bad module.
+(module
+  (func (export "glovebox_query_v1") (param i32) (result i32) (i32.const 0)))

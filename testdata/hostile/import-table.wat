@@ -1,0 +1,5 @@
+;; Imports what no hand can have.
+;; Ends as: refused: bad module.
+(module
+  (import "env" "table" (table 1 funcref))
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0)))

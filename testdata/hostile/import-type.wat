@@ -1,0 +1,5 @@
+;; Imports a function of the contract with another type.
+;; Ends as: refused: bad module.
+(module
+  (import "glovebox" "reply" (func (param i64) (result i64)))
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0)))

@@ -1,0 +1,6 @@
+;; An index that is out of range.
+;; Ends as: refused: bad module.
+;; Built with: wat2wasm --no-check
+(module
+  (func)
+  (func (export "glovebox_query_v1") (result i32) (data.drop 0) (i32.const 0)))

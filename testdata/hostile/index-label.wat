@@ -1,0 +1,6 @@
+;; An index that is out of range, and would be in range after metering.
+;; Ends as: refused: bad module.
+;; Built with: wat2wasm --no-check
+(module
+  (func)
+  (func (export "glovebox_query_v1") (result i32) (br 2) (i32.const 0)))

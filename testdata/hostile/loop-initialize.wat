@@ -1,0 +1,5 @@
+;; An endless loop in _initialize.
+;; Ends as: timeout.
+(module
+  (func (export "_initialize") (loop $l (br $l)))
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0)))

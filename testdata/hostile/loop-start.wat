@@ -1,0 +1,6 @@
+;; An endless loop in the start section, which runs before any export is called.
+;; Ends as: timeout.
+(module
+  (start $s)
+  (func $s (loop $l (br $l)))
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0)))

@@ -1,0 +1,7 @@
+;; An endless loop.
+;; Ends as: timeout, or out of fuel.
+(module
+  (memory (export "memory") 1)
+  (func (export "glovebox_query_v1") (result i32)
+    (loop $l (br $l))
+    (i32.const 0)))

@@ -1,0 +1,7 @@
+;; A memory shared between threads.
+;; Ends as: refused: bad module.
+;; Built with: wat2wasm --enable-threads
+(module
+  (memory 1 1 shared)
+  (func (export "glovebox_query_v1") (result i32)
+      (i32.const 0)))

@@ -1,0 +1,7 @@
+;; Two memories.
+;; Ends as: refused: bad module.
+;; Built with: wat2wasm --enable-multi-memory
+(module
+  (memory 1) (memory 1)
+  (func (export "glovebox_query_v1") (result i32)
+      (i32.const 0)))

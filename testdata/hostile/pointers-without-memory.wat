@@ -1,0 +1,8 @@
+;; Gives an address to the host without having a memory.
+;; Ends as: hand failed, with the code of bad_pointer, -1.
+(module
+  (import "glovebox" "reply" (func $reply (param i32 i32) (result i32)))
+  (import "glovebox" "log" (func $log (param i32 i32 i32)))
+  (func (export "glovebox_query_v1") (result i32)
+    (call $log (i32.const 1) (i32.const 0) (i32.const 1))
+    (call $reply (i32.const 0) (i32.const 1))))

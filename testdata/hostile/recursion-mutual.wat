@@ -1,0 +1,6 @@
+;; Endless recursion of two functions.
+;; Ends as: stack overflow.
+(module
+  (func $f (result i32) (i32.add (call $g) (i32.const 1)))
+  (func $g (result i32) (i32.add (call $f) (i32.const 1)))
+  (func (export "glovebox_query_v1") (result i32) (call $f)))

@@ -1,0 +1,6 @@
+;; A start function that does not exist.
+;; Ends as: refused: bad module.
+;; Built with: wat2wasm --no-check
+(module
+  (start 7)
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0)))

@@ -1,0 +1,6 @@
+;; A data segment beyond the memory.
+;; Ends as: trap.
+(module
+  (memory 1)
+  (data (i32.const 65535) "ab")
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0)))

@@ -1,0 +1,6 @@
+;; Traps in the start section.
+;; Ends as: trap.
+(module
+  (start $s)
+  (func $s unreachable)
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0)))
