@@ -179,7 +179,13 @@ func (f hostFunction) guarded() api.GoModuleFunc {
 				stack[0] = api.EncodeI32(status)
 			}
 		}()
-		status = f.run(ctx, c, guest.Memory(), stack)
+		// Of a module without a memory, the engine gives a nil pointer that is
+		// no nil api.Memory.
+		var memory api.Memory
+		if c.memory.begun {
+			memory = guest.Memory()
+		}
+		status = f.run(ctx, c, memory, stack)
 	}
 }
 

@@ -86,7 +86,7 @@ var bad = struct {
 // status expects a hand that fails with a code as its status.
 func status(kind abi.Kind) func(*testing.T, sandbox.Result, error) {
 	return func(t *testing.T, _ sandbox.Result, err error) {
-		if want := "failed with status " + strconv.Itoa(int(kind.Code())); !strings.Contains(err.Error(), want) {
+		if want := "failed with status " + strconv.Itoa(int(kind.Code())); !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

@@ -78,6 +78,8 @@ type linearMemory struct {
 	total *atomic.Int64
 	bound int64
 
+	// begun says that the instance has a memory, of whatever size.
+	begun  bool
 	mapped []byte
 	size   uint64
 	// peak is the largest size; refused says that a growth was denied.
@@ -90,6 +92,7 @@ var _ experimental.LinearMemory = (*linearMemory)(nil)
 // Allocate implements experimental.MemoryAllocator. Admission has made sure
 // that a module has at most one memory and begins within the limit.
 func (m *linearMemory) Allocate(_, most uint64) experimental.LinearMemory {
+	m.begun = true
 	mapped, err := m.pool.take(min(most, m.limit))
 	if err == nil {
 		m.mapped = mapped

@@ -98,7 +98,7 @@ func (m *Module) errorf(kind abi.Kind, format string, args ...any) error {
 func (m *Module) enter(ctx context.Context) (leave func(), err error) {
 	e := m.engine
 	e.mu.Lock()
-	if e.closed {
+	if _, open := e.modules[m]; !open {
 		e.mu.Unlock()
 		return nil, m.errorf(abi.KindHostClosed, "")
 	}

@@ -242,6 +242,21 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 	return m.checkImports()
 }
 
+// Close waits for the module's queries and frees it. Later queries fail with
+// abi.KindHostClosed. The engine's Close does the same for all modules.
+func (m *Module) Close() error {
+	e := m.engine
+	e.mu.Lock()
+	_, open := e.modules[m]
+	delete(e.modules, m)
+	e.mu.Unlock()
+	if !open {
+		return nil
+	}
+	m.queries.Wait()
+	return m.free()
+}
+
 // free closes what the engine holds for the module.
 func (m *Module) free() error {
 	var errs []error

@@ -353,7 +353,7 @@ func TestBadPointersAreAnErrorOfTheGuest(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		_, err = loaded.Query(t.Context(), abi.Query{}, sandbox.Ports{})
-		if !errors.Is(err, abi.KindHandFailed) || !strings.Contains(err.Error(), fmt.Sprint("status ", abi.KindBadPointer.Code())) {
+		if !errors.Is(err, abi.KindHandFailed) || !strings.HasSuffix(err.Error(), fmt.Sprint("status ", abi.KindBadPointer.Code())) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
