@@ -536,6 +536,11 @@ func (c *Config) Notes() []string {
 	if armed && k.tokenCap() == 0 && len(k.ContextSources) > 0 {
 		notes = append(notes, "compaction.context_token_cap is 0: no context source will be asked")
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.Hands)) {
+		if g := c.Hands[name].Grant; len(g.Files) > 0 && len(g.HTTP) > 0 {
+			notes = append(notes, fmt.Sprintf("hands.%s.grant has files and http: what the hand reads, it can send away", name))
+		}
+	}
 	if !armed && len(k.ContextSources) > 0 {
 		notes = append(notes, "compaction has context sources but neither continuous_interval nor gap_secs: nothing will ask them")
 	}

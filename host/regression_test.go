@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/llm"
@@ -240,5 +243,35 @@ func TestCloseWaitsForTheTurn(t *testing.T) {
 	}
 	if err := <-closed; err != nil {
 		t.Errorf("close: %v", err)
+	}
+}
+
+// H11: a query leaves the session database as it is, to the byte.
+func TestAQueryLeavesTheSessionsAlone(t *testing.T) {
+	calendars := t.TempDir()
+	calendarDir(t, calendars, "Dentist")
+	data := t.TempDir()
+	h := open(t, host.Config{Data: data, LLM: &model{}, Hands: map[string]host.HandConfig{"calendar": {Grant: host.GrantConfig{Files: map[string]string{"calendars": calendars}}}}})
+	send(t, h, host.Message{Text: "hello"})
+	state := func() (all string) {
+		for _, name := range []string{"glovebox.db", "glovebox.db-wal"} {
+			content, err := os.ReadFile(filepath.Join(data, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += string(content)
+		}
+		return all
+	}
+	before := state()
+	result, err := h.Query(t.Context(), host.HandQuery{Hand: "calendar", Prompt: "What is on?", From: monday, To: monday.AddDate(0, 0, 1)})
+	if err != nil || result.Fuel == 0 || !strings.Contains(result.Reply.Render(), "Dentist") {
+		t.Errorf("%q, %v", result.Reply.Render(), err)
+	}
+	if state() != before {
+		t.Error("the session database has changed")
+	}
+	if _, err := h.Query(t.Context(), host.HandQuery{Hand: "nobody", Prompt: "x"}); !errors.Is(err, abi.KindUnknownHand) || !strings.Contains(err.Error(), "calendar") {
+		t.Errorf("an unknown hand: %v", err)
 	}
 }
