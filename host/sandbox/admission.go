@@ -93,6 +93,7 @@ func admit(m *wasm.Module, limits abi.Limits) (a admitted, err error) {
 	if a.calls, err = callsOf(m, a.profile); err != nil {
 		return a, err
 	}
+	joinSegments(m)
 	a.module, err = meter.Rewrite(m, meter.Limits{TableElements: uint32(limits.TableElements), StackBytes: int32(limits.StackBytes), Slice: slice})
 	if err != nil {
 		return a, &abi.Error{Kind: abi.KindBadModule, Text: "the module cannot be metered", Err: err}

@@ -101,7 +101,7 @@ func folderName(digest string, limits abi.Limits) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s\n%d %d", digest, meter.Version, engine, limits.TableElements, limits.StackBytes))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d %d\n%s\n%d %d", digest, meter.Version, joining, engine, limits.TableElements, limits.StackBytes))
 	return hex.EncodeToString(sum[:16]), nil
 }
 

@@ -372,3 +372,13 @@ func (r *reader) localRun() (l LocalRun, err error) {
 	}
 	return l, err
 }
+
+// ConstantI32 returns the value of a constant expression that is one i32.const.
+func (e Expression) ConstantI32() (int32, bool) {
+	if len(e.Code) < 3 || Opcode(e.Code[0]) != OpI32Const {
+		return 0, false
+	}
+	r := reader{data: e.Code, at: 1}
+	v, err := r.signed(32)
+	return int32(v), err == nil && r.left() == 1
+}
