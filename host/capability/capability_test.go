@@ -3,10 +3,12 @@ package capability_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -203,5 +205,72 @@ func TestLedgerRefusesForeignFiles(t *testing.T) {
 	}
 	if data, err := fs.ReadFile(os.DirFS(filepath.Dir(text)), "hands.db"); err != nil || !strings.HasPrefix(string(data), "this is no") {
 		t.Error("the text file was changed")
+	}
+}
+
+// Paging through names that no JSON can hold comes to an end, and what can be
+// read is among them.
+func TestListingNamesThatAreNotUTF8(t *testing.T) {
+	granted := t.TempDir()
+	for i := range 30 {
+		name := fmt.Sprintf("\xff%02d.txt", i)
+		if i%10 == 0 {
+			name = fmt.Sprintf("b%02d.txt", i)
+		}
+		if err := os.WriteFile(filepath.Join(granted, name), []byte("x"), 0o644); err != nil {
+			t.Skip("this file system has no such names:", err)
+		}
+	}
+	write(t, filepath.Join(granted, "\xfe\xff.txt"), "x")
+	write(t, filepath.Join(granted, "\xff\xfe.txt"), "x")
+	files := capability.NewFiles(openLedger(t, filepath.Join(t.TempDir(), "hands.db")), capability.Caller{Hand: "h", Subject: "s"}, map[string]string{"docs": granted})
+	defer files.Close()
+	var names []string
+	read := 0
+	for after, pages := "", 0; ; pages++ {
+		page, err := files.List(t.Context(), abi.FilesListRequest{Root: "docs", Path: ".", After: after, Limit: 2})
+		if err != nil || pages > 40 {
+			t.Fatalf("page %d: %v", pages, err)
+		}
+		for _, e := range page.Entries {
+			names = append(names, e.Name)
+			after = e.Name
+			if e.Type == "file" {
+				read++
+			}
+		}
+		if !page.More {
+			break
+		}
+	}
+	if !slices.IsSorted(names) || len(names) != 31 || read != 3 {
+		t.Errorf("%d names, %d of them files: %q", len(names), read, names)
+	}
+}
+
+// The first use of a file is recorded, wherever the hand begins to read.
+func TestEveryFirstUseIsRecorded(t *testing.T) {
+	granted := t.TempDir()
+	write(t, filepath.Join(granted, "secret.txt"), "the secret")
+	write(t, filepath.Join(granted, "sub", "a"), "x")
+	ledger := openLedger(t, filepath.Join(t.TempDir(), "hands.db"))
+	files := capability.NewFiles(ledger, capability.Caller{Hand: "h", Subject: "s"}, map[string]string{"docs": granted})
+	defer files.Close()
+	for range 2 {
+		if data, err := files.Read(t.Context(), abi.FilesReadRequest{Root: "docs", Path: "secret.txt", Offset: 4, Length: 10}); err != nil || string(data) != "secret" {
+			t.Errorf("%q, %v", data, err)
+		}
+		if page, err := files.List(t.Context(), abi.FilesListRequest{Root: "docs", Path: "sub", After: "\x01", Limit: 10}); err != nil || len(page.Entries) != 1 {
+			t.Errorf("%+v, %v", page, err)
+		}
+	}
+	if _, err := files.Read(t.Context(), abi.FilesReadRequest{Root: "docs", Path: "secret.txt/x", Length: 1}); !errors.Is(err, abi.KindNotFound) {
+		t.Errorf("through a file: %v", err)
+	}
+	// A refusal is durable when it is given, and what came before it too.
+	_, _ = files.Read(t.Context(), abi.FilesReadRequest{Root: "docs", Path: "..", Length: 1})
+	decisions, err := ledger.Decisions(t.Context(), "h", 10)
+	if err != nil || len(decisions) != 4 {
+		t.Errorf("%d rows: %+v, %v", len(decisions), decisions, err)
 	}
 }

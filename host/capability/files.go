@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/gloveboxhq/glovebox/abi"
 )
@@ -21,6 +22,8 @@ type Files struct {
 	granted map[string]string
 
 	open map[string]*os.Root
+	// used are the uses that are recorded.
+	used map[use]bool
 	// last is the directory listed last, kept so that paging through it reads
 	// it once.
 	last listing
@@ -31,13 +34,23 @@ type listing struct {
 	names      []string
 }
 
+// use is one action on one target.
+type use struct {
+	action Action
+	target string
+}
+
+// maxRemembered bounds the uses that are remembered as recorded; beyond it each
+// page and piece is recorded.
+const maxRemembered = 10_000
+
 // maxDirectoryEntries bounds one directory: names are sorted in memory.
 const maxDirectoryEntries = 200_000
 
 // NewFiles returns the port. Granted maps the names of roots to directories of
 // this machine; they are opened when they are first used.
 func NewFiles(ledger *Ledger, caller Caller, granted map[string]string) *Files {
-	return &Files{door: door{ledger, caller}, granted: granted, open: map[string]*os.Root{}}
+	return &Files{door: door{ledger, caller}, granted: granted, open: map[string]*os.Root{}, used: map[use]bool{}}
 }
 
 // Close closes the directories.
@@ -55,7 +68,7 @@ func (f *Files) List(ctx context.Context, r abi.FilesListRequest) (abi.FilesList
 	if r.Path == "" {
 		r.Path = "."
 	}
-	root, err := f.enter(ctx, ActionFilesList, r.Root, r.Path, r.After == "")
+	root, err := f.enter(ctx, ActionFilesList, r.Root, r.Path)
 	if err != nil {
 		return abi.FilesListResult{}, err
 	}
@@ -71,12 +84,9 @@ func (f *Files) List(ctx context.Context, r abi.FilesListRequest) (abi.FilesList
 	if err != nil {
 		return abi.FilesListResult{}, f.translate(ctx, ActionFilesList, r.Root, r.Path, err)
 	}
-	from := 0
-	if r.After != "" {
-		at, found := slices.BinarySearch(names, r.After)
-		if from = at; found {
-			from++
-		}
+	from, found := slices.BinarySearch(names, r.After)
+	if found {
+		from++
 	}
 	for _, name := range names[from:] {
 		if len(result.Entries) == r.Limit {
@@ -99,7 +109,7 @@ func (f *Files) List(ctx context.Context, r abi.FilesListRequest) (abi.FilesList
 
 // Read implements sandbox.Files.
 func (f *Files) Read(ctx context.Context, r abi.FilesReadRequest) ([]byte, error) {
-	root, err := f.enter(ctx, ActionFilesRead, r.Root, r.Path, r.Offset == 0)
+	root, err := f.enter(ctx, ActionFilesRead, r.Root, r.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +157,7 @@ func readRegular(root *os.Root, r abi.FilesReadRequest) ([]byte, error) {
 
 // enter decides on a call and returns the root it is about. Pages and pieces
 // after the first are decided like the first and recorded only if refused.
-func (f *Files) enter(ctx context.Context, action Action, name, filePath string, first bool) (*os.Root, error) {
+func (f *Files) enter(ctx context.Context, action Action, name, filePath string) (*os.Root, error) {
 	target := name + ":" + filePath
 	dir, granted := f.granted[name]
 	var no *refusal
@@ -157,7 +167,10 @@ func (f *Files) enter(ctx context.Context, action Action, name, filePath string,
 	case !fs.ValidPath(filePath) || strings.ContainsAny(filePath, "\x00\\"):
 		no = &refusal{abi.KindDenied, "the path is not a plain relative path"}
 	}
-	if first || no != nil {
+	if use := (use{action, target}); no != nil || !f.used[use] {
+		if len(f.used) < maxRemembered {
+			f.used[use] = true
+		}
 		if err := f.door.decide(ctx, action, target, no); err != nil {
 			return nil, err
 		}
@@ -177,7 +190,7 @@ func (f *Files) enter(ctx context.Context, action Action, name, filePath string,
 // refused, a path that leaves it, is a refusal and recorded as one.
 func (f *Files) translate(ctx context.Context, action Action, name, filePath string, err error) error {
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%s: %w", action, abi.KindNotFound)
 	case errors.Is(err, errNotRegular):
 		return f.door.decide(ctx, action, name+":"+filePath, &refusal{abi.KindDenied, errNotRegular.Error()})
@@ -215,7 +228,13 @@ func (f *Files) names(root *os.Root, name, dirPath string) ([]string, error) {
 	if len(names) > maxDirectoryEntries {
 		return nil, errTooManyEntries
 	}
+	// A name that is not UTF-8 cannot be told in JSON, nor asked for: what is
+	// told stands in the order in which it is paged through.
+	for i, n := range names {
+		names[i] = strings.ToValidUTF8(n, "\ufffd")
+	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	f.last = listing{name, dirPath, names}
 	return names, nil
 }

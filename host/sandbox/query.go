@@ -144,7 +144,9 @@ type call struct {
 	failed    bool
 	failure   []byte
 	log       logBuffer
-	result    []byte
+	// What was written to the streams of WASI.
+	stdoutLog, stderrLog logWriter
+	result               []byte
 	// What the capability calls have used of their limits.
 	calls, requests, llmCalls            int
 	llmInput, llmOutput, maxOutputTokens int
@@ -168,6 +170,7 @@ func (c *call) run(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, m.limits.Timeout)
 	defer cancel()
 	c.deadline, _ = limited.Deadline()
+	c.stdoutLog, c.stderrLog = logWriter{call: c, level: abi.LevelInfo}, logWriter{call: c, level: abi.LevelWarn}
 	c.log.bytesLeft, c.log.linesLeft = m.limits.LogBytes, m.limits.LogLines
 	c.memory.pool = &m.engine.memories
 	c.memory.limit, c.memory.total, c.memory.bound = uint64(m.limits.MemoryBytes), &m.engine.memory, m.engine.config.MemoryBytes
@@ -227,9 +230,9 @@ func (c *call) instantiate(ctx context.Context) (instance api.Module, err error)
 			WithNanosleep(func(ns int64) { c.sleep(ctx, time.Duration(ns)) })
 	}
 	if c.module.profile == ProfileCommand {
-		config = config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(failureWriter{c})
+		config = config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(io.MultiWriter(failureWriter{c}, &c.stderrLog))
 	} else {
-		config = config.WithStdout(logWriter{c, abi.LevelInfo}).WithStderr(logWriter{c, abi.LevelWarn})
+		config = config.WithStdout(&c.stdoutLog).WithStderr(&c.stderrLog)
 	}
 	return c.module.runtime.InstantiateModule(ctx, c.module.compiled, config)
 }
@@ -323,6 +326,8 @@ func (c *call) outcome(maxTokens int, err error) Result {
 		MemoryBytes: int64(c.memory.peak),
 		LogDropped:  c.log.dropped,
 	}
+	c.stdoutLog.flush()
+	c.stderrLog.flush()
 	r.Log, _ = boundary.Wrap(c.module.source, c.log.String(), boundary.Unlimited)
 	if c.failed {
 		r.Said, _ = boundary.Wrap(c.module.source, string(c.failure), failureTokens)
@@ -433,15 +438,30 @@ func (l *logBuffer) add(level abi.Level, text string) {
 
 func (l *logBuffer) String() string { return l.text.String() }
 
+// logWriter takes a stream apart into lines: a guest's runtime writes a line in
+// many pieces. What has no end yet is logged when the query is over.
 type logWriter struct {
 	call  *call
 	level abi.Level
+	rest  []byte
 }
 
-func (w logWriter) Write(b []byte) (int, error) {
+func (w *logWriter) Write(b []byte) (int, error) {
 	w.call.charge(len(b))
-	w.call.log.add(w.level, string(b[:min(len(b), abi.MaxRequestBytes)]))
+	for piece := range bytes.Lines(b) {
+		// A line without an end is cut where none would be kept.
+		room := max(w.call.module.limits.LogBytes+1-len(w.rest), 0)
+		w.rest = append(w.rest, piece[:min(len(piece), room)]...)
+		if piece[len(piece)-1] == '\n' {
+			w.flush()
+		}
+	}
 	return len(b), nil
+}
+
+func (w *logWriter) flush() {
+	w.call.log.add(w.level, string(w.rest))
+	w.rest = w.rest[:0]
 }
 
 type replyWriter struct{ call *call }

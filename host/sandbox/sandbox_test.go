@@ -528,3 +528,15 @@ func BenchmarkQuery(b *testing.B) {
 		})
 	}
 }
+
+// A runtime writes a line in many pieces; it is one line of the log, in both
+// profiles, and what has no end is not lost.
+func TestStreamsAreLoggedByLines(t *testing.T) {
+	engine := newEngine(t, sandbox.Config{})
+	for _, profile := range []build.Profile{build.Reactor, build.Command} {
+		_, result, err := ask(t, load(t, engine, profile, abi.Limits{}), "pieces", sandbox.Ports{})
+		if log := boundary.Neutral(result.Log); err != nil || log != "warn: one two three\nwarn: no end" {
+			t.Errorf("%s: %q, %v", profile, log, err)
+		}
+	}
+}

@@ -92,6 +92,11 @@ func answer(ctx context.Context, q hand.Query) (string, error) {
 		fmt.Println("to stdout")
 		fmt.Fprintln(os.Stderr, "to stderr")
 		return "printed", nil
+	case "pieces":
+		for _, piece := range []string{"one ", "two", " three\n", "no ", "end"} {
+			os.Stderr.WriteString(piece)
+		}
+		return "done", nil
 	case "reach":
 		return reach(), nil
 	case "read":
