@@ -75,7 +75,8 @@ type Source interface {
 	// Name identifies the source in reports, in the host's own words.
 	Name() string
 	// Ask returns the source's text, within q.MaxTokens; empty if it has
-	// nothing to say. It returns when ctx is done.
+	// nothing to say. Beside an error, the text is its own account of the
+	// failure. It returns when ctx is done.
 	Ask(ctx context.Context, q Question) (boundary.Content, error)
 }
 

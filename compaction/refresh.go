@@ -47,6 +47,8 @@ type SkippedSource struct {
 	Source string
 	Reason string
 	Err    error
+	// Said is the source's own account of a failure, if it gave one.
+	Said boundary.Content
 }
 
 type window struct{ from, to time.Time }
@@ -86,6 +88,9 @@ func (e *Engine) refresh(ctx, asking context.Context, t Turn, w window) (Refresh
 	for i, a := range answers {
 		skip := func(reason string) {
 			report.Skipped = append(report.Skipped, SkippedSource{Source: sources[i].Name(), Reason: reason, Err: a.err})
+			if a.err != nil {
+				report.Skipped[len(report.Skipped)-1].Said = a.content
+			}
 		}
 		switch {
 		case errors.Is(a.err, context.DeadlineExceeded):

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/manifest"
@@ -263,17 +266,30 @@ func LoadConfig(path string) (Config, error) {
 	config, err := ParseConfig(data, filepath.Dir(path))
 	if err != nil {
 		if at, ok := errors.AsType[*manifest.SyntaxError](err); ok {
-			return Config{}, fmt.Errorf("%s:%d:%d: %w", path, at.Line, at.Column, err)
+			return Config{}, &placed{fmt.Sprintf("%s:%d:%d: %s", path, at.Line, at.Column, at.What()), err}
 		}
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return config, nil
 }
 
+// placed is an error whose text begins with its place in a file.
+type placed struct {
+	text string
+	err  error
+}
+
+func (p *placed) Error() string { return p.text }
+func (p *placed) Unwrap() error { return p.err }
+
 // ParseConfig reads a configuration; dir is what relative paths count from.
 func ParseConfig(data []byte, dir string) (Config, error) {
 	var c Config
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if err := manifest.Decode(data, &c); err != nil {
+		return Config{}, err
+	}
+	if err := refuseZeros(data); err != nil {
 		return Config{}, err
 	}
 	c.Store.Path = under(dir, c.Store.Path)
@@ -290,6 +306,22 @@ func ParseConfig(data []byte, dir string) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// refuseZeros refuses what a Config cannot tell from a value that is absent.
+func refuseZeros(data []byte) error {
+	var written struct {
+		Compaction struct {
+			KeepRecent *int `toml:"keep_recent"`
+		} `toml:"compaction"`
+	}
+	if err := toml.Unmarshal(data, &written); err != nil {
+		return err
+	}
+	if n := written.Compaction.KeepRecent; n != nil && *n == 0 {
+		return errors.New("compaction.keep_recent: 0 would summarise what was just said: use at least 1, or leave it out for 6")
+	}
+	return nil
 }
 
 func under(dir, path string) string {
@@ -610,8 +642,15 @@ func secret(reference string) (string, error) {
 
 // localZone names the machine's time zone.
 func localZone() string {
-	if name := time.Local.String(); name != "Local" && name != "" {
-		return name
+	// $TZ may be a name, or a path to the zone's file.
+	name := time.Local.String()
+	if _, inZoneinfo, ok := strings.Cut(name, "zoneinfo/"); ok {
+		name = inZoneinfo
+	}
+	if name = strings.TrimPrefix(name, ":"); name != "Local" && name != "" {
+		if _, err := time.LoadLocation(name); err == nil {
+			return name
+		}
 	}
 	if target, err := os.Readlink("/etc/localtime"); err == nil {
 		if _, name, ok := strings.Cut(target, "zoneinfo/"); ok {

@@ -74,7 +74,7 @@ module = "hands/other.wasm"
 
 func TestLoadConfigRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ text, says string }{
-		"unknown key":            {"\n[compaction]\ncontinous_interval = 5\n", ":3:1: line 3, column 1: compaction.continous_interval: unknown key"},
+		"unknown key":            {"\n[compaction]\ncontinous_interval = 5\n", ":3:1: compaction.continous_interval: unknown key"},
 		"unknown section":        {"[plugins]\n", "plugins"},
 		"wrong type":             {"[compaction]\ngap_secs = \"soon\"\n", ":2:12:"},
 		"broken TOML":            {"[compaction\n", ":1:"},

@@ -280,5 +280,8 @@ func (s handSource) Name() string { return "hand://" + s.hand }
 // Ask implements compaction.Source.
 func (s handSource) Ask(ctx context.Context, q compaction.Question) (boundary.Content, error) {
 	result, err := s.host.Query(ctx, HandQuery{Hand: s.hand, User: q.User, Prompt: s.prompt, From: q.From, To: q.To, MaxTokens: q.MaxTokens})
-	return result.Reply, err
+	if err != nil {
+		return result.Said, err
+	}
+	return result.Reply, nil
 }

@@ -16,6 +16,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -480,6 +481,9 @@ func ValidName(name string) bool {
 	return true
 }
 
+// maxYear is the last that RFC 3339 can write, in UTC.
+const maxYear = 9999
+
 // Check returns an error matching ErrInvalid that says what breaks the rules
 // of a draft. Stores call it before they write.
 func (d Draft) Check() error {
@@ -494,6 +498,8 @@ func (d Draft) Check() error {
 		return invalid("an event key is at most " + plural(MaxEventKey, "byte") + " of UTF-8 without NUL")
 	case len(d.Blocks) == 0:
 		return invalid("a message needs at least one block")
+	case !d.At.IsZero() && (d.At.UTC().Year() < 1 || d.At.UTC().Year() > maxYear):
+		return invalid("a time of the year " + strconv.Itoa(d.At.UTC().Year()) + " cannot be written")
 	case d.At.IsZero():
 		return invalid("a message needs a time")
 	}

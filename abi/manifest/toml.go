@@ -18,11 +18,15 @@ type SyntaxError struct {
 }
 
 func (e *SyntaxError) Error() string {
-	where := fmt.Sprintf("line %d, column %d: ", e.Line, e.Column)
+	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.What())
+}
+
+// What is the error without its place.
+func (e *SyntaxError) What() string {
 	if e.Key != "" {
-		where += e.Key + ": "
+		return e.Key + ": " + e.Text
 	}
-	return where + e.Text
+	return e.Text
 }
 
 // Decode reads a TOML document into v, as toml.Unmarshal does, and refuses

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -71,34 +72,113 @@ func (a *app) talk(c *cobra.Command, h *host.Host, userName, agentName, session 
 		}
 		message.Session = s.ID
 	}
-	lines := bufio.NewScanner(a.stdin)
-	lines.Buffer(nil, maxLine)
+	lines := readLines(c.Context(), a.stdin)
+	failed := false
 	for {
-		if onTerminal(a.stdout) {
+		if a.terminal {
 			a.printf("> ")
 		}
-		if !lines.Scan() {
-			break
-		}
-		if message.Text = strings.TrimSpace(lines.Text()); message.Text == "" {
-			continue
-		}
-		answer, err := h.Send(c.Context(), message)
-		message.Session = answer.Session
-		if err != nil {
-			if c.Context().Err() != nil {
+		select {
+		case <-c.Context().Done():
+			return c.Context().Err()
+		case line, ok := <-lines:
+			switch {
+			case !ok && failed && !a.terminal:
+				return errReported
+			case !ok:
+				return nil
+			case line.err != nil:
+				return fmt.Errorf("read input: %w", line.err)
+			case line.tooLong:
+				failed = true
+				fmt.Fprintf(a.stderr, "glovebox: error: a line of more than %d bytes was not sent\n", maxLine)
+				continue
+			}
+			if message.Text = strings.TrimSpace(line.text); message.Text == "" {
+				continue
+			}
+			answer, err := h.Send(c.Context(), message)
+			if !answer.Session.IsZero() {
+				message.Session = answer.Session
+			}
+			if err != nil {
+				if c.Context().Err() != nil {
+					return err
+				}
+				// What was said is kept; the next line may fare better.
+				failed = true
+				fmt.Fprintf(a.stderr, "glovebox: error: %v\n", err)
+				if a.asJSON {
+					if err := a.printJSON(map[string]any{"session": message.Session.String(), "error": err.Error()}); err != nil {
+						return err
+					}
+				}
+				continue
+			}
+			if err := a.printAnswer(answer); err != nil {
 				return err
 			}
-			// What was said is kept; the next line may fare better.
-			fmt.Fprintf(a.stderr, "glovebox: error: %v\n", err)
+		}
+	}
+}
+
+// inputLine is one line of input, or why there is none.
+type inputLine struct {
+	text    string
+	tooLong bool
+	err     error
+}
+
+// readLines reads in the background, for a read cannot be interrupted. The
+// channel is closed at the end of the input. The reader is left behind when ctx
+// is done first.
+func readLines(ctx context.Context, from io.Reader) <-chan inputLine {
+	lines := make(chan inputLine)
+	send := func(l inputLine) bool {
+		select {
+		case lines <- l:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	go func() {
+		defer close(lines)
+		reader := bufio.NewReaderSize(from, 64<<10)
+		for {
+			line, err := readLine(reader)
+			if line.text != "" || line.tooLong || err == nil {
+				if !send(line) {
+					return
+				}
+			}
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					send(inputLine{err: err})
+				}
+				return
+			}
+		}
+	}()
+	return lines
+}
+
+// readLine reads one line, of which at most maxLine bytes are kept.
+func readLine(reader *bufio.Reader) (inputLine, error) {
+	var text []byte
+	for {
+		piece, err := reader.ReadSlice('\n')
+		if len(text) <= maxLine {
+			text = append(text, piece...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		a.printAnswer(answer)
+		if len(text) > maxLine {
+			return inputLine{tooLong: true}, err
+		}
+		return inputLine{text: string(text)}, err
 	}
-	if err := lines.Err(); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read input: %w", err)
-	}
-	return nil
 }
 
 // chatAnswer is one answer as JSON.
@@ -109,18 +189,18 @@ type chatAnswer struct {
 	Refresh []string `json:"refresh"`
 }
 
-func (a *app) printAnswer(answer host.Answer) {
+func (a *app) printAnswer(answer host.Answer) error {
 	text := memory.Plain(answer.Message.Blocks)
 	if a.asJSON {
 		out := chatAnswer{Session: answer.Session.String(), Text: text, Tokens: answer.Report.Tokens, Refresh: []string{}}
 		for _, b := range answer.Gap.Refresh.Blocks {
 			out.Refresh = append(out.Refresh, b.Source)
 		}
-		_ = a.printJSON(out)
-		return
+		return a.printJSON(out)
 	}
 	if answer.Gap.Reason != compaction.ReasonNotDue && len(answer.Gap.Refresh.Blocks) > 0 {
 		fmt.Fprintf(a.stderr, "(brought up to date by %d hands, %d tokens)\n", len(answer.Gap.Refresh.Blocks), answer.Gap.Refresh.Tokens())
 	}
 	a.printf("%s\n", printable(text))
+	return nil
 }

@@ -1,15 +1,52 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
 	"github.com/spf13/cobra"
+
+	"github.com/gloveboxhq/glovebox/host"
 )
+
+// tryOpen loads everything that a configuration names, with a data directory
+// that is thrown away, and looks at the directories that it grants.
+func tryOpen(ctx context.Context, config host.Config) error {
+	temp, err := os.MkdirTemp("", "glovebox-check-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	config.Data, config.Store.Path = temp, ""
+	h, err := open(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for _, k := range h.Hands() {
+		for root, dir := range k.Files {
+			for _, user := range k.Users {
+				own := strings.ReplaceAll(dir, "{user}", user)
+				if info, err := os.Stat(own); err != nil || !info.IsDir() {
+					return fmt.Errorf("hands.%s.grant.files.%s: %s is not a directory that can be read", k.Name, root, own)
+				}
+			}
+		}
+	}
+	return h.Close()
+}
 
 func (a *app) configCommand() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check", Short: "Read the configuration and say what is wrong with it", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			config, err := a.config()
 			if err != nil {
+				return err
+			}
+			if err := tryOpen(c.Context(), config); err != nil {
 				return err
 			}
 			notes := config.Notes()

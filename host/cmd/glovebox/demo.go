@@ -21,6 +21,7 @@ import (
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/testdata/demo"
@@ -38,7 +39,8 @@ func (a *app) demo() *cobra.Command {
 			"conversation is compacted, and the last prompt is taken apart. Everything happens in a directory that is\n" +
 			"thrown away, unless --data names one to keep.\n\n" +
 			"With a calendar or mailbox of your own and no --transcript, the sample conversation is moved so that it ends\n" +
-			"today, and only the hands that you brought something for are asked.",
+			"today, and only the hands that you brought something for are asked. The answers are recorded: whatever model a\n" +
+			"configuration names, none is asked.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return a.playDemo(c.Context(), o) },
 	}
@@ -88,6 +90,8 @@ type demoBlock struct {
 type demoSkipped struct {
 	Source string `json:"source"`
 	Reason string `json:"reason"`
+	// Said is the hand's own account, neutralised.
+	Said string `json:"said,omitempty"`
 }
 
 type demoCompaction struct {
@@ -128,6 +132,9 @@ func (a *app) playDemo(ctx context.Context, o demoOptions) error {
 		return err
 	}
 	defer h.Close()
+	if err := refuseUsed(ctx, h); err != nil {
+		return err
+	}
 	ready := time.Since(began)
 
 	result := demoResult{Exchanges: len(exchanges), Refreshes: []demoRefresh{}, Compactions: []demoCompaction{}}
@@ -150,6 +157,20 @@ func (a *app) playDemo(ctx context.Context, o demoOptions) error {
 	}
 	a.progress(len(exchanges), len(exchanges))
 	return a.finishDemo(ctx, h, last, result, ready, began)
+}
+
+// refuseUsed keeps the recorded week from a data directory that is in use: its
+// clock would not fit the conversations that are there.
+func refuseUsed(ctx context.Context, h *host.Host) error {
+	user, err := h.User("")
+	if err != nil {
+		return err
+	}
+	sessions, err := h.Store().Sessions(ctx, user.ID, memory.SessionQuery{Limit: 1})
+	if err == nil && len(sessions) > 0 {
+		err = usagef("--data: the directory has conversations already: name another, or leave it out")
+	}
+	return err
 }
 
 func (a *app) finishDemo(ctx context.Context, h *host.Host, last host.Answer, result demoResult, ready time.Duration, began time.Time) error {
@@ -177,7 +198,7 @@ func (a *app) finishDemo(ctx context.Context, h *host.Host, last host.Answer, re
 		return a.printJSON(result)
 	}
 	a.printf("== The last prompt: what the model was shown\n\n")
-	a.printContents(last.Report)
+	a.printContents(last.Report, sampleZone())
 	whole := 0
 	if err := forEachStored(ctx, h.Store(), user.ID, last.Session, func(m memory.Message) { whole += m.Tokens }); err != nil {
 		return err
@@ -218,12 +239,12 @@ func forEachStored(ctx context.Context, store memory.Store, user memory.UserID, 
 // report adds one compaction run to the result and shows it.
 func (a *app) report(result *demoResult, r compaction.Report) {
 	if r.Refresh.Message != nil || len(r.Refresh.Skipped) > 0 {
-		refresh := demoRefresh{Trigger: r.Trigger, At: r.At, Blocks: []demoBlock{}, Skipped: []demoSkipped{}}
+		refresh := demoRefresh{Trigger: r.Trigger, At: r.At.UTC(), Blocks: []demoBlock{}, Skipped: []demoSkipped{}}
 		for _, b := range r.Refresh.Blocks {
 			refresh.Blocks = append(refresh.Blocks, demoBlock{b.Source, b.Content.Tokens(), len(memory.Plain([]memory.Block{memory.External(b.Content)}))})
 		}
 		for _, s := range r.Refresh.Skipped {
-			refresh.Skipped = append(refresh.Skipped, demoSkipped{s.Source, s.Reason})
+			refresh.Skipped = append(refresh.Skipped, demoSkipped{s.Source, s.Reason, boundary.Neutral(s.Said)})
 		}
 		result.Refreshes = append(result.Refreshes, refresh)
 		a.showRefresh(r)
@@ -244,10 +265,7 @@ func (a *app) showRefresh(r compaction.Report) {
 	if a.asJSON {
 		return
 	}
-	zone, err := time.LoadLocation(demoZone)
-	if err != nil {
-		zone = time.UTC
-	}
+	zone := sampleZone()
 	a.printf("== %s, %s: asked about %s to %s\n\n", r.Trigger, r.At.In(zone).Format("Mon 2 Jan 15:04"),
 		r.Refresh.From.In(zone).Format("Mon 15:04"), r.Refresh.To.In(zone).Format("Mon 15:04"))
 	for _, b := range r.Refresh.Blocks {
@@ -255,7 +273,19 @@ func (a *app) showRefresh(r compaction.Report) {
 	}
 	for _, s := range r.Refresh.Skipped {
 		a.printf("    %s: %s\n\n", s.Source, s.Reason)
+		if !s.Said.IsEmpty() {
+			a.printf("%s\n\n", indented(s.Said.Render()))
+		}
 	}
+}
+
+// sampleZone is the zone of demoZone, or UTC on a machine that does not know it.
+func sampleZone() *time.Location {
+	zone, err := time.LoadLocation(demoZone)
+	if err != nil {
+		return time.UTC
+	}
+	return zone
 }
 
 func (a *app) progress(done, all int) {
@@ -285,6 +315,9 @@ func (a *app) demoConfig(o demoOptions, temp string) (host.Config, error) {
 	if a.data != "" {
 		config.Data = a.data
 	}
+	// The conversations of the configuration's own database are no place for
+	// a recorded one.
+	config.Store.Path = ""
 	if len(config.Hands) > 0 && o.calendar == "" && o.mail == "" {
 		return config, nil
 	}
@@ -387,24 +420,28 @@ func (o demoOptions) exchanges() ([]exchange, error) {
 	return exchanges, nil
 }
 
-// readTranscript reads and pairs the lines. Errors name the line.
+// maxTranscriptLine bounds one line of a transcript.
+const maxTranscriptLine = 16 << 20
+
+// readTranscript reads and pairs the lines; neighbours of one role are one
+// message. Other keys than the three are ignored. Errors name the line.
 func readTranscript(r io.Reader, name string) ([]exchange, error) {
 	scanner := bufio.NewScanner(r)
-	scanner.Buffer(nil, maxLine)
+	scanner.Buffer(nil, maxTranscriptLine)
 	var exchanges []exchange
 	var before line
-	for n := 1; scanner.Scan(); n++ {
-		if strings.TrimSpace(scanner.Text()) == "" {
+	n := 1
+	for ; scanner.Scan(); n++ {
+		text := strings.TrimPrefix(scanner.Text(), "\ufeff")
+		if strings.TrimSpace(text) == "" {
 			continue
 		}
 		fail := func(format string, args ...any) ([]exchange, error) {
 			return nil, fmt.Errorf("%s:%d: %s", name, n, fmt.Sprintf(format, args...))
 		}
 		var l line
-		decoder := json.NewDecoder(strings.NewReader(scanner.Text()))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&l); err != nil {
-			return fail(`not a line {"role","content","at"}: %v`, err)
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			return fail(`not a line {"role": "user" or "assistant", "content": text, "at": a time in RFC 3339}`)
 		}
 		switch {
 		case strings.TrimSpace(l.Content) == "":
@@ -413,16 +450,23 @@ func readTranscript(r io.Reader, name string) ([]exchange, error) {
 			return fail("at is missing: write the time in RFC 3339")
 		case l.At.Before(before.At):
 			return fail("at is before that of the line above")
+		case l.Role != memory.RoleUser && l.Role != memory.RoleAssistant:
+			return fail("role %q is neither user nor assistant", l.Role)
 		case l.Role == memory.RoleUser && before.Role != memory.RoleUser:
 			exchanges = append(exchanges, exchange{user: l})
-		case l.Role == memory.RoleAssistant && before.Role == memory.RoleUser:
-			exchanges[len(exchanges)-1].assistant = l
+		case len(exchanges) == 0:
+			return fail("the assistant speaks first: a transcript begins with the user")
+		case l.Role == memory.RoleUser:
+			exchanges[len(exchanges)-1].user = l.after(exchanges[len(exchanges)-1].user)
 		default:
-			return fail("role %q after %q: user and assistant take turns, the user begins", l.Role, before.Role)
+			exchanges[len(exchanges)-1].assistant = l.after(exchanges[len(exchanges)-1].assistant)
 		}
 		before = l
 	}
-	if err := scanner.Err(); err != nil {
+	switch err := scanner.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("%s:%d: the line is longer than %d MiB", name, n, maxTranscriptLine>>20)
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(exchanges) == 0 {
@@ -432,6 +476,15 @@ func readTranscript(r io.Reader, name string) ([]exchange, error) {
 		return nil, fmt.Errorf("%s: the last message has no answer: end with one of role assistant", name)
 	}
 	return exchanges, nil
+}
+
+// after joins a line to the one that it goes on with; an absent one has no
+// role.
+func (l line) after(before line) line {
+	if before.Role != "" {
+		l.Content = before.Content + "\n\n" + l.Content
+	}
+	return l
 }
 
 // playback is a model whose answers are recorded, and the clock that goes with

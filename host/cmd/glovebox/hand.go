@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
@@ -274,6 +276,9 @@ func (a *app) handQuery() *cobra.Command {
 			if strings.TrimSpace(prompt) == "" {
 				return usagef("--prompt is missing: write what the hand is to be asked")
 			}
+			if c.Flags().Changed("max-tokens") && maxTokens < 1 {
+				return usagef("--max-tokens %d: at least 1", maxTokens)
+			}
 			q := host.HandQuery{Prompt: prompt, MaxTokens: maxTokens}
 			config, cleanup, err := a.queryConfig(args[0], name, granted, values, timeout)
 			if err != nil {
@@ -303,7 +308,13 @@ func (a *app) handQuery() *cobra.Command {
 			}
 			h, err := open(c.Context(), config)
 			if err != nil {
-				return a.reportQuery(queryResult{Hand: args[0]}, sandbox.Result{}, err)
+				shown := args[0]
+				for name := range config.Hands {
+					if isModule(args[0]) {
+						shown = name
+					}
+				}
+				return a.reportQuery(queryResult{Hand: shown}, sandbox.Result{}, err)
 			}
 			defer h.Close()
 			q.Hand = args[0]
@@ -318,6 +329,9 @@ func (a *app) handQuery() *cobra.Command {
 				q.User = u.ID
 			}
 			result, err := h.Query(c.Context(), q)
+			if c.Context().Err() != nil {
+				return c.Context().Err()
+			}
 			return a.reportQuery(queryResult{Hand: q.Hand}, result, err)
 		},
 	}
@@ -334,7 +348,7 @@ func (a *app) handQuery() *cobra.Command {
 	flags.StringArrayVar(&granted.http, "http", nil, `grant requests: "https://api.example.com/v1/" or "GET,POST https://…", repeatable`)
 	flags.StringArrayVar(&granted.allowPrivate, "allow-private", nil, "let --http reach an address that is not public: 10.0.0.5:8080, repeatable")
 	flags.StringArrayVar(&granted.capabilities, "grant", nil, "grant a capability: kv or llm, repeatable")
-	flags.StringArrayVar(&values, "config", nil, "set a value of the hand: KEY=VALUE, repeatable")
+	flags.StringArrayVar(&values, "set", nil, "set a value of the hand: KEY=VALUE, repeatable")
 	flags.DurationVar(&timeout, "timeout", 0, "wall time for the query (default 30s)")
 	flags.IntVar(&maxTokens, "max-tokens", 0, "tokens that the reply may cost (default 2000)")
 	return c
@@ -352,7 +366,7 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 	nothing := func() {}
 	if !isModule(reference) {
 		if !granted.isZero() || len(values) > 0 || timeout != 0 || name != "" {
-			return host.Config{}, nothing, usagef("--files, --http, --allow-private, --grant, --config, --timeout and --name are for a file or a bundled hand; %q is configured in the file", reference)
+			return host.Config{}, nothing, usagef("--files, --http, --allow-private, --grant, --set, --timeout and --name are for a file or a bundled hand; %q is configured in the file", reference)
 		}
 		config, err := a.config()
 		return config, nothing, err
@@ -379,9 +393,9 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 	for _, v := range values {
 		key, text, ok := strings.Cut(v, "=")
 		if !ok || key == "" {
-			return host.Config{}, nothing, usagef("--config %q: write KEY=VALUE", v)
+			return host.Config{}, nothing, usagef("--set %q: write KEY=VALUE", v)
 		}
-		handConfig.Config[key] = tomlValue(text)
+		handConfig.Config[key] = valueFor(module, key, text)
 	}
 	temp, err := os.MkdirTemp("", "glovebox-query-")
 	if err != nil {
@@ -414,6 +428,9 @@ func (g grantFlags) config() (host.GrantConfig, error) {
 			return grant, fmt.Errorf("--files %s: %s is not a directory that can be read", root, dir)
 		}
 		var err error
+		if _, twice := grant.Files[root]; twice {
+			return grant, usagef("--files %s: the root is granted twice", root)
+		}
 		if grant.Files[root], err = filepath.Abs(dir); err != nil {
 			return grant, err
 		}
@@ -431,8 +448,25 @@ func (g grantFlags) config() (host.GrantConfig, error) {
 	return grant, nil
 }
 
-// tomlValue reads VALUE as TOML would, and as a string if TOML would not.
-func tomlValue(text string) any {
+// valueFor reads VALUE as the manifest's type of the key, and as TOML where the
+// manifest has none.
+func valueFor(module []byte, key, text string) any {
+	if outline, err := sandbox.Inspect(module); err == nil && outline.Manifest != nil {
+		if m, err := manifest.Parse(outline.Manifest); err == nil {
+			switch m.Config[key].Type {
+			case manifest.TypeString:
+				return text
+			case manifest.TypeList:
+				if !strings.HasPrefix(strings.TrimSpace(text), "[") {
+					var list []any
+					for _, item := range strings.Split(text, ",") {
+						list = append(list, strings.TrimSpace(item))
+					}
+					return list
+				}
+			}
+		}
+	}
 	var holder struct {
 		V any `toml:"v"`
 	}
@@ -533,6 +567,24 @@ type listedHand struct {
 	LastError   string   `json:"last_error,omitempty"`
 }
 
+// healthOf reads what hands.db tells of the hands; nothing if there is none.
+func healthOf(ctx context.Context, config host.Config) (map[string]capability.Health, error) {
+	database, err := config.DatabasePath()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(filepath.Dir(database), "hands.db")
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	ledger, err := capability.OpenLedger(ctx, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	healths, err := ledger.Health(ctx)
+	return healths, errors.Join(err, ledger.Close())
+}
+
 func (a *app) handList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the configured and the bundled hands", Args: cobra.NoArgs,
@@ -541,15 +593,22 @@ func (a *app) handList() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			healths, err := healthOf(c.Context(), config)
+			if err != nil {
+				return err
+			}
+			// The hands are loaded beside a database that may be in use.
+			temp, err := os.MkdirTemp("", "glovebox-list-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(temp)
+			config.Data, config.Store.Path = temp, ""
 			h, err := open(c.Context(), config)
 			if err != nil {
 				return err
 			}
 			defer h.Close()
-			healths, err := h.Ledger().Health(c.Context())
-			if err != nil {
-				return err
-			}
 			all := []listedHand{}
 			for _, k := range h.Hands() {
 				row := listedHand{Name: k.Name, Version: k.Version, Configured: true, Bundled: k.Bundled, Digest: k.Digest,
@@ -641,6 +700,9 @@ func (a *app) handEmbed() *cobra.Command {
 
 // replaceFile leaves either the old file or the new one, whatever happens.
 func replaceFile(path string, data []byte) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
 	temp, err := os.CreateTemp(filepath.Dir(path), ".glovebox-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

@@ -47,15 +47,24 @@ func open(ctx context.Context, config host.Config) (*host.Host, error) {
 }
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	app := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	// A second signal ends the program at once.
+	context.AfterFunc(ctx, stop)
+	// A reader that has gone is an error of the write, so that what is to be
+	// removed is removed.
+	signal.Ignore(syscall.SIGPIPE)
+	output := &sticky{to: stdout}
+	app := &app{stdin: stdin, stdout: output, stderr: stderr, terminal: onTerminal(stdout)}
 	root := app.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	root.SetOut(output)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	if output.err != nil && (err == nil || errors.Is(err, errReported)) {
+		err = fmt.Errorf("write output: %w", output.err)
+	}
 	switch usage := (*usageError)(nil); {
 	case err == nil:
 		return 0
@@ -73,6 +82,21 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "glovebox: hint: %s\n", hint)
 	}
 	return exitFailed
+}
+
+// sticky keeps the first error of a writer.
+type sticky struct {
+	to  io.Writer
+	err error
+}
+
+func (s *sticky) Write(b []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.to.Write(b)
+	s.err = err
+	return n, err
 }
 
 // errReported says that a command has already printed its failure.
@@ -98,8 +122,10 @@ func hintFor(err error) string {
 		return "make the directory writable, or choose another with --data"
 	case errors.Is(err, memory.ErrForeign):
 		return "choose another data directory with --data"
+	case errors.Is(err, abi.KindUnknownHand):
+		return "name a hand of the configuration, a bundled one as bundled:NAME, or a .wasm file"
 	case errors.Is(err, abi.KindNotGranted):
-		return "glovebox hand inspect shows what a module asks for and its digest"
+		return "glovebox hand inspect shows what a module asks for and its digest; grant it under [hands.NAME.grant], or for one query with --files, --http or --grant"
 	}
 	return ""
 }
@@ -108,6 +134,9 @@ func hintFor(err error) string {
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+
+	// terminal tells whether stdout is one.
+	terminal bool
 
 	data, configPath string
 	asJSON, verbose  bool

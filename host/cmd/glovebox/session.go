@@ -261,7 +261,7 @@ func (a *app) sessionContext() *cobra.Command {
 				for _, m := range prompt.Messages {
 					a.printf("%s\n%s\n\n", m.Role, indented(m.Text))
 				}
-				a.printContents(report)
+				a.printContents(report, time.Local)
 				return nil
 			})
 		},
@@ -272,7 +272,7 @@ func (a *app) sessionContext() *cobra.Command {
 }
 
 // printContents is a prompt's table of contents.
-func (a *app) printContents(report assembly.Report) {
+func (a *app) printContents(report assembly.Report, zone *time.Location) {
 	a.printf("%d of %d tokens", report.Tokens, report.Budget)
 	if report.OverBudget {
 		a.printf(", OVER BUDGET")
@@ -289,7 +289,7 @@ func (a *app) printContents(report assembly.Report) {
 		}
 		when := ""
 		if !e.At.IsZero() {
-			when = e.At.Local().Format("2006-01-02 15:04")
+			when = e.At.In(zone).Format("2006-01-02 15:04")
 		}
 		a.printf("%s  %-10s %-16s %6d  %s", mark, what, when, e.Tokens, e.Reason)
 		for _, source := range e.External {
