@@ -1,0 +1,15 @@
+// The trivial hand for waPC.
+@external("wapc", "__guest_request")
+declare function guest_request(operation: usize, payload: usize): void;
+@external("wapc", "__guest_response")
+declare function guest_response(text: usize, length: i32): void;
+
+export function __guest_call(operation_length: i32, query_length: i32): i32 {
+  const operation = new ArrayBuffer(operation_length);
+  const bytes = new ArrayBuffer(query_length);
+  guest_request(changetype<usize>(operation), changetype<usize>(bytes));
+  const query = String.UTF8.decode(bytes);
+  const text = String.UTF8.encode((query.length > 0 ? "Nothing" : "What") + " happened.");
+  guest_response(changetype<usize>(text), text.byteLength);
+  return 1;
+}

@@ -1,0 +1,29 @@
+//go:build wasip1
+
+// The trivial hand without an SDK, and so without encoding/json: it reads the
+// query and replies a constant.
+package main
+
+import "unsafe"
+
+//go:wasmimport glovebox query_size
+func querySize() int32
+
+//go:wasmimport glovebox query_read
+func queryRead(to unsafe.Pointer, capacity uint32) int32
+
+//go:wasmimport glovebox reply
+func reply(text unsafe.Pointer, length uint32) int32
+
+func main() {}
+
+//go:wasmexport glovebox_query_v1
+func query() int32 {
+	bytes := make([]byte, querySize())
+	queryRead(unsafe.Pointer(unsafe.SliceData(bytes)), uint32(len(bytes)))
+	text, ok := answer(bytes)
+	if !ok {
+		return 1
+	}
+	return reply(unsafe.Pointer(unsafe.StringData(text)), uint32(len(text)))
+}

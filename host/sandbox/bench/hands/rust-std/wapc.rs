@@ -1,0 +1,18 @@
+//! The trivial hand for waPC.
+
+#[link(wasm_import_module = "wapc")]
+extern "C" {
+    fn __guest_request(operation: *mut u8, payload: *mut u8);
+    fn __guest_response(text: *const u8, length: usize);
+}
+
+#[no_mangle]
+pub extern "C" fn __guest_call(operation_length: usize, query_length: usize) -> i32 {
+    let mut operation = vec![0; operation_length];
+    let mut bytes = vec![0; query_length];
+    unsafe { __guest_request(operation.as_mut_ptr(), bytes.as_mut_ptr()) };
+    let query = String::from_utf8(bytes).expect("a query is UTF-8");
+    let text = format!("{} happened.", if query.is_empty() { "What" } else { "Nothing" });
+    unsafe { __guest_response(text.as_ptr(), text.len()) };
+    1
+}

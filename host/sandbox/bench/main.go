@@ -1,0 +1,252 @@
+// Command bench measures the sandbox beside its peers and prints tables for
+// docs/benchmarks.md. Run it in its own directory, on a machine that does
+// nothing else:
+//
+//	go run .
+//	go run . -only deadline -rounds 50
+//	go test -bench . -count 10 > new.txt    # for benchstat
+//
+// It builds the guests first: in C, Rust, AssemblyScript and Go, as far as the
+// toolchains are installed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// options are the command's flags.
+type options struct {
+	only       string
+	guests     string
+	budget     time.Duration
+	block      int
+	goroutines int
+	rounds     int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.only, "only", "", "measure only one of: fresh, metering, deadline")
+	flag.StringVar(&o.guests, "guests", "", "languages of the trivial hand, separated by commas; empty means all")
+	flag.DurationVar(&o.budget, "time", 5*time.Second, "time for the latencies, and for the throughputs, of one guest in all hosts")
+	flag.IntVar(&o.block, "block", 30, "queries that one host answers before it is another's turn")
+	flag.IntVar(&o.goroutines, "goroutines", 2, "goroutines that ask at once, for throughput and deadlines")
+	flag.IntVar(&o.rounds, "rounds", 200, "how often the hands spin to their deadline")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := measure(ctx, os.Stdout, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: error:", err)
+		os.Exit(1)
+	}
+}
+
+var sections = []struct {
+	name  string
+	print func(ctx context.Context, w io.Writer, o options) error
+}{
+	{"fresh", printFresh},
+	{"metering", printMetering},
+	{"deadline", printDeadline},
+}
+
+func measure(ctx context.Context, w io.Writer, o options) error {
+	if _, err := os.Stat("hands"); err != nil {
+		return errors.New("no directory hands here: run it in host/sandbox/bench")
+	}
+	printVersions(w)
+	found := false
+	for _, s := range sections {
+		if o.only != "" && o.only != s.name {
+			continue
+		}
+		found = true
+		if err := s.print(ctx, w, o); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	if !found {
+		return fmt.Errorf("nothing is called %q here", o.only)
+	}
+	return nil
+}
+
+func printVersions(w io.Writer) {
+	fmt.Fprintf(w, "%s, %s/%s, %d processors", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		fmt.Fprintln(w)
+		return
+	}
+	for _, path := range []string{"github.com/tetratelabs/wazero", "github.com/extism/go-sdk", "github.com/wapc/wapc-go"} {
+		i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == path })
+		if i >= 0 {
+			fmt.Fprintf(w, ", %s %s", strings.TrimPrefix(path, "github.com/"), info.Deps[i].Version)
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// printFresh prints a row for each guest and a column for each host.
+func printFresh(ctx context.Context, w io.Writer, o options) error {
+	var latency, rate []string
+	var remarks []string
+	for _, l := range languages {
+		if o.guests != "" && !slices.Contains(strings.Split(o.guests, ","), l.name) {
+			continue
+		}
+		list, reasons, err := contenders(ctx, l, hosts)
+		if errors.Is(err, errMissing) {
+			remarks = append(remarks, fmt.Sprintf("%s is left out: %v", l.name, err))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, reason := range reasons {
+			remarks = append(remarks, "left out: "+reason.Error())
+		}
+		took, err := latencies(ctx, list, o.block, o.budget)
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s in %w", l.name, err), closeAll(list))
+		}
+		rates, err := throughputs(ctx, list, o.goroutines, 200*time.Millisecond, o.budget)
+		if err = errors.Join(err, closeAll(list)); err != nil {
+			return fmt.Errorf("%s in %w", l.name, err)
+		}
+		latencyRow, rateRow := "| "+l.name+" |", "| "+l.name+" |"
+		for _, h := range hosts {
+			i := slices.IndexFunc(list, func(c contender) bool { return c.host == h.name })
+			if i < 0 {
+				latencyRow += " – |"
+				rateRow += " – |"
+				continue
+			}
+			p50 := quantile(took[i], 0.5)
+			latencyRow += fmt.Sprintf(" %s / %s%s |", microseconds(p50), microseconds(quantile(took[i], 0.99)),
+				against(list, float64(p50)/float64(quantile(took[0], 0.5)), i))
+			r := quantile(rates[i], 0.5)
+			rateRow += fmt.Sprintf(" %s%s |", thousands(r), against(list, quantile(rates[0], 0.5)/r, i))
+		}
+		latency, rate = append(latency, latencyRow), append(rate, rateRow)
+	}
+	head, rule := "| guest |", "|---|"
+	for _, h := range hosts {
+		head += " " + h.name + " |"
+		rule += "---|"
+	}
+	fmt.Fprintf(w, "\n## One query, p50 / p99 in µs (× Glovebox's p50)\n\n%s\n%s\n%s\n", head, rule, strings.Join(latency, "\n"))
+	fmt.Fprintf(w, "\n## Queries per second, %d goroutines (Glovebox is × faster)\n\n%s\n%s\n%s\n", o.goroutines, head, rule, strings.Join(rate, "\n"))
+	if len(remarks) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(remarks, "\n"))
+	}
+	return nil
+}
+
+// against shows a host's ratio to Glovebox, if Glovebox is there.
+func against(list []contender, ratio float64, i int) string {
+	if i == 0 || list[0].host != hosts[0].name {
+		return ""
+	}
+	return fmt.Sprintf(" (%.1f ×)", ratio)
+}
+
+func printMetering(ctx context.Context, w io.Writer, _ options) error {
+	fmt.Fprintf(w, "\n## Slowdown against the bare engine\n\n| kernel |")
+	rule := "|---|"
+	columns := map[string][]kernelCost{}
+	var remarks []string
+	for _, s := range kernelSources {
+		module, err := built(ctx, s.build, s.source)
+		if errors.Is(err, errMissing) {
+			remarks = append(remarks, fmt.Sprintf("%s is left out: %v", s.language, err))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if columns[s.language], err = kernelCosts(ctx, module); err != nil {
+			return fmt.Errorf("%s: %w", s.language, err)
+		}
+		for _, scheme := range schemes[1:] {
+			fmt.Fprintf(w, " %s, %s |", s.language, scheme.name)
+			rule += "---|"
+		}
+	}
+	fmt.Fprintf(w, "\n%s\n", rule)
+	row := func(name string, cell func(costs []kernelCost, scheme int) float64) {
+		fmt.Fprintf(w, "| %s |", name)
+		for _, s := range kernelSources {
+			for scheme := 1; scheme < len(schemes) && columns[s.language] != nil; scheme++ {
+				fmt.Fprintf(w, " %.2f |", cell(columns[s.language], scheme))
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	for i, kernel := range kernels {
+		row(kernel, func(costs []kernelCost, scheme int) float64 { return costs[i].ratios[scheme] })
+	}
+	row("**geometric mean**", func(costs []kernelCost, scheme int) float64 {
+		mean, _ := summarise(costs, scheme)
+		return mean
+	})
+	row("**worst**", func(costs []kernelCost, scheme int) float64 {
+		_, worst := summarise(costs, scheme)
+		return worst
+	})
+	if len(remarks) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(remarks, "\n"))
+	}
+	return nil
+}
+
+func printDeadline(ctx context.Context, w io.Writer, o options) error {
+	fmt.Fprintf(w, "\n## %d hands that spin, deadline %v, %d times: median / p99 / max in ms\n\n", o.goroutines, spinTime, o.rounds)
+	fmt.Fprintln(w, "| hand | end after the deadline | stall of a 1 ms ticker beside them |\n|---|---|---|")
+	for _, spinner := range spinners {
+		after, stalls, err := overshoots(ctx, spinner, o.goroutines, o.rounds)
+		if errors.Is(err, errMissing) {
+			fmt.Fprintf(w, "\nleft out: %v\n", err)
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", spinner, err)
+		}
+		fmt.Fprintf(w, "| %s | %s | %s |\n", spinner, milliseconds(after), milliseconds(stalls))
+	}
+	return nil
+}
+
+func milliseconds(values []time.Duration) string {
+	ms := func(q float64) float64 { return float64(quantile(values, q)) / float64(time.Millisecond) }
+	return fmt.Sprintf("%.2f / %.2f / %.2f", ms(0.5), ms(0.99), ms(1))
+}
+
+func microseconds(d time.Duration) string {
+	us := float64(d) / float64(time.Microsecond)
+	if us < 100 {
+		return fmt.Sprintf("%.1f", us)
+	}
+	return thousands(us)
+}
+
+// thousands writes a number below a million without a fraction, with a comma
+// before the last three digits.
+func thousands(v float64) string {
+	n := int(v + 0.5)
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+}
