@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -37,6 +38,20 @@ func TestHandsAnswerEverywhere(t *testing.T) {
 				t.Errorf("%d of %d hosts", len(list), len(hosts))
 			}
 		})
+	}
+}
+
+// Who lacks a toolchain is told what to install, and the rest is measured.
+func TestMissingToolchainNamesItsPackages(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for _, l := range languages {
+		if l.suffix == "" {
+			continue // Go is there: it runs this test
+		}
+		_, _, err := contenders(t.Context(), l, hosts)
+		if !errors.Is(err, errMissing) || !strings.Contains(err.Error(), "install ") {
+			t.Errorf("%s without a toolchain: %v", l.name, err)
+		}
 	}
 }
 

@@ -98,6 +98,10 @@ func printVersions(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
+// throughputWindow is short, so that each host has many and one in which the
+// machine did something else does not tell.
+const throughputWindow = 50 * time.Millisecond
+
 // printFresh prints a row for each guest and a column for each host.
 func printFresh(ctx context.Context, w io.Writer, o options) error {
 	var latency, rate []string
@@ -121,7 +125,7 @@ func printFresh(ctx context.Context, w io.Writer, o options) error {
 		if err != nil {
 			return errors.Join(fmt.Errorf("%s in %w", l.name, err), closeAll(list))
 		}
-		rates, err := throughputs(ctx, list, o.goroutines, 200*time.Millisecond, o.budget)
+		rates, err := throughputs(ctx, list, o.goroutines, throughputWindow, o.budget)
 		if err = errors.Join(err, closeAll(list)); err != nil {
 			return fmt.Errorf("%s in %w", l.name, err)
 		}
@@ -158,6 +162,9 @@ func printFresh(ctx context.Context, w io.Writer, o options) error {
 func against(list []contender, ratio float64, i int) string {
 	if i == 0 || list[0].host != hosts[0].name {
 		return ""
+	}
+	if ratio < 1 {
+		return fmt.Sprintf(" (%.2f ×)", ratio)
 	}
 	return fmt.Sprintf(" (%.1f ×)", ratio)
 }
