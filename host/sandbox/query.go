@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -72,7 +73,7 @@ func (m *Module) Query(ctx context.Context, q abi.Query, ports Ports) (Result, e
 	if len(q.Prompt) > abi.MaxPromptBytes {
 		return Result{}, m.errorf(abi.KindBadRequest, "prompt is %d bytes: at most %d are allowed", len(q.Prompt), abi.MaxPromptBytes)
 	}
-	encoded, err := json.Marshal(q)
+	encoded, err := encodeQuery(q)
 	if err != nil {
 		return Result{}, &abi.Error{Hand: m.name, Kind: abi.KindBadRequest, Text: "encode query", Err: err}
 	}
@@ -90,6 +91,64 @@ func (m *Module) Query(ctx context.Context, q abi.Query, ports Ports) (Result, e
 	return result, err
 }
 
+// encodeQuery writes a query as encoding/json would, without its reflection.
+func encodeQuery(q abi.Query) ([]byte, error) {
+	out := make([]byte, 0, 256+len(q.Prompt))
+	var err error
+	field := func(name string, value any) {
+		if err != nil {
+			return
+		}
+		if len(out) > 0 {
+			out = append(out, ',')
+		} else {
+			out = append(out, '{')
+		}
+		out = append(append(append(out, '"'), name...), '"', ':')
+		switch v := value.(type) {
+		case string:
+			out, err = appendString(out, v)
+		case time.Time:
+			// RFC 3339 has no other years.
+			if y := v.Year(); y < 0 || y > 9999 {
+				err = fmt.Errorf("%s: the year %d cannot be written", name, y)
+				return
+			}
+			out = append(v.AppendFormat(append(out, '"'), time.RFC3339Nano), '"')
+		case int:
+			out = strconv.AppendInt(out, int64(v), 10)
+		default:
+			var encoded []byte
+			encoded, err = json.Marshal(v)
+			out = append(out, encoded...)
+		}
+	}
+	field("prompt", q.Prompt)
+	field("from", q.From)
+	field("to", q.To)
+	field("now", q.Now)
+	field("timezone", q.Timezone)
+	field("max_output_tokens", q.MaxOutputTokens)
+	if len(q.Config) > 0 {
+		field("config", q.Config)
+	}
+	if q.Subject != "" {
+		field("subject", q.Subject)
+	}
+	return append(out, '}'), err
+}
+
+// appendString leaves to encoding/json what needs more than quotes.
+func appendString(out []byte, s string) ([]byte, error) {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			encoded, err := json.Marshal(s)
+			return append(out, encoded...), err
+		}
+	}
+	return append(append(append(out, '"'), s...), '"'), nil
+}
+
 func (m *Module) errorf(kind abi.Kind, format string, args ...any) error {
 	return &abi.Error{Hand: m.name, Kind: kind, Text: fmt.Sprintf(format, args...)}
 }
@@ -105,6 +164,18 @@ func (m *Module) enter(ctx context.Context) (leave func(), err error) {
 	m.queries.Add(1)
 	e.mu.Unlock()
 
+	leave = func() {
+		e.inFlight.Release(1)
+		m.slots.Release(1)
+		m.queries.Done()
+	}
+	// Mostly there is room, and nobody's patience need be measured.
+	if m.slots.TryAcquire(1) {
+		if e.inFlight.TryAcquire(1) {
+			return leave, nil
+		}
+		m.slots.Release(1)
+	}
 	wait, cancel := context.WithTimeout(ctx, min(e.config.MaxWait, m.limits.Timeout))
 	defer cancel()
 	if err := m.slots.Acquire(wait, 1); err != nil {
@@ -116,11 +187,7 @@ func (m *Module) enter(ctx context.Context) (leave func(), err error) {
 		m.queries.Done()
 		return nil, m.busy(ctx, fmt.Sprintf("%d queries are in flight", e.config.InFlight))
 	}
-	return func() {
-		e.inFlight.Release(1)
-		m.slots.Release(1)
-		m.queries.Done()
-	}, nil
+	return leave, nil
 }
 
 func (m *Module) busy(ctx context.Context, why string) error {
@@ -222,19 +289,24 @@ func (c *call) instantiate(ctx context.Context) (instance api.Module, err error)
 			err = errNoMemory
 		}
 	}()
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	config := c.module.config
+	if c.module.usesWASI {
+		config = c.world(ctx, config)
+	}
+	return c.module.runtime.InstantiateModule(ctx, c.module.compiled, config)
+}
+
+// world gives the guest what WASI's functions need.
+func (c *call) world(ctx context.Context, config wazero.ModuleConfig) wazero.ModuleConfig {
 	if c.ports.Fixed != nil {
 		config = c.fixed(config, ctx)
 	} else {
-		config = config.WithSysWalltime().WithSysNanotime().WithRandSource(random{c, ctx, rand.Reader}).
-			WithNanosleep(func(ns int64) { c.sleep(ctx, time.Duration(ns)) })
+		config = config.WithRandSource(random{c, ctx, rand.Reader}).WithNanosleep(func(ns int64) { c.sleep(ctx, time.Duration(ns)) })
 	}
 	if c.module.profile == ProfileCommand {
-		config = config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(io.MultiWriter(failureWriter{c}, &c.stderrLog))
-	} else {
-		config = config.WithStdout(&c.stdoutLog).WithStderr(&c.stderrLog)
+		return config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(io.MultiWriter(failureWriter{c}, &c.stderrLog))
 	}
-	return c.module.runtime.InstantiateModule(ctx, c.module.compiled, config)
+	return config.WithStdout(&c.stdoutLog).WithStderr(&c.stderrLog)
 }
 
 // enter calls the module's exports in order.
@@ -328,7 +400,9 @@ func (c *call) outcome(maxTokens int, err error) Result {
 	}
 	c.stdoutLog.flush()
 	c.stderrLog.flush()
-	r.Log, _ = boundary.Wrap(c.module.source, c.log.String(), boundary.Unlimited)
+	if log := c.log.String(); log != "" {
+		r.Log, _ = boundary.Wrap(c.module.source, log, boundary.Unlimited)
+	}
 	if c.failed {
 		r.Said, _ = boundary.Wrap(c.module.source, string(c.failure), failureTokens)
 	}

@@ -9,6 +9,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -163,6 +164,10 @@ type Module struct {
 	cache    wazero.CompilationCache
 	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
+	// config is what each instance begins with; usesWASI tells whether it
+	// needs more.
+	config   wazero.ModuleConfig
+	usesWASI bool
 	// calls are the exports to call, in order, entry last.
 	calls   []string
 	slots   *semaphore.Weighted
@@ -238,6 +243,13 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 	}
 	if m.compiled, err = m.runtime.CompileModule(ctx, a.module); err != nil {
 		return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
+	}
+	// An explicit source of chance: the engine's own is seeded per instance.
+	m.config = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader)
+	for _, imported := range m.compiled.ImportedFunctions() {
+		if module, _, _ := imported.Import(); module == abi.ModuleWASI {
+			m.usesWASI = true
+		}
 	}
 	return m.checkImports()
 }
