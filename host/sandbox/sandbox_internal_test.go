@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
 // What a guest is asked is what encoding/json makes of the query, byte by byte.
@@ -30,6 +31,52 @@ func TestQueriesAreEncodedLikeJSON(t *testing.T) {
 		}
 		if got, err := encodeQuery(q); err != nil || string(got) != string(want) {
 			t.Fatalf("%s, %v; want %s", got, err, want)
+		}
+	})
+}
+
+// Joined segments leave the memory that the original ones left.
+func TestJoinedSegmentsAreTheSameMemory(t *testing.T) {
+	const size = 1 << 14
+	image := func(t *rapid.T, m *wasm.Module) []byte {
+		memory := make([]byte, size)
+		for _, s := range m.Data {
+			at, ok := s.Place.ConstantI32()
+			if !ok {
+				t.Fatal("a place that is not constant")
+			}
+			copy(memory[at:], s.Bytes)
+		}
+		return memory
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		data := wasm.AppendU32(nil, uint32(rapid.IntRange(0, 30).Draw(t, "segments")))
+		at := 0
+		for range int(data[0]) {
+			switch rapid.IntRange(0, 5).Draw(t, "place") {
+			case 0:
+				at = rapid.IntRange(0, size-64).Draw(t, "anywhere")
+			default:
+				at = min(at+rapid.IntRange(0, 600).Draw(t, "gap"), size-64)
+			}
+			bytes := rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "bytes")
+			data = wasm.AppendS64(append(data, 0, byte(wasm.OpI32Const)), int64(at))
+			data = append(wasm.AppendU32(append(data, byte(wasm.OpEnd)), uint32(len(bytes))), bytes...)
+			at += len(bytes)
+		}
+		module := append([]byte("\x00asm\x01\x00\x00\x00\x05\x03\x01\x00\x01\x0b"), wasm.AppendU32(nil, uint32(len(data)))...)
+		m, err := wasm.Decode(append(module, data...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := image(t, m)
+		joinSegments(m)
+		joined, err := wasm.Decode(m.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(image(t, joined)) != string(want) || len(joined.Data) > len(m.Data) {
+			t.Fatalf("%d segments, joined to %d, leave another memory", len(m.Data), len(joined.Data))
 		}
 	})
 }

@@ -1,6 +1,11 @@
 package sandbox
 
-import "github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+)
 
 // maxGap is the longest run of zeros that is written out to join two data
 // segments. The engine spends about half a microsecond on a segment and less on
@@ -8,13 +13,14 @@ import "github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 const maxGap = 512
 
 // joining changes with what joinSegments does: its results are kept.
-const joining = 1
+const joining = 3
 
-// joinSegments joins data segments that follow each other closely. Go's linker
-// leaves out runs of zeros and so writes thousands, each of which the engine
-// evaluates and copies for every instance. What instances begin with stays the
-// same: memory begins as zeros, and only segments in ascending order are joined.
-// A module that uses segments at run time is left alone.
+// joinSegments joins data segments that lie close to each other. Go's linker
+// leaves out runs of zeros and so writes tens of thousands, each of which the
+// engine evaluates and copies for every instance. What instances begin with
+// stays the same: memory begins as zeros, and segments that do not overlap may
+// stand in any order. A module whose segments do, or that uses them at run time,
+// is left alone.
 func joinSegments(m *wasm.Module) {
 	if m.DataCount != nil || len(m.Data) < 2 {
 		return
@@ -23,25 +29,32 @@ func joinSegments(m *wasm.Module) {
 		at    int64
 		bytes []byte
 	}
-	var joined []segment
-	end := int64(-1)
+	segments := make([]segment, 0, len(m.Data))
 	for _, s := range m.Data {
 		at, constant := s.Place.ConstantI32()
 		if s.Mode != wasm.Active || !constant {
 			return
 		}
 		// Addresses are unsigned.
-		place := int64(uint32(at))
-		switch gap := place - end; {
-		case end >= 0 && gap < 0:
-			return // they overlap, or do not ascend
-		case end >= 0 && gap <= maxGap:
-			last := &joined[len(joined)-1]
-			last.bytes = append(append(last.bytes, make([]byte, gap)...), s.Bytes...)
-		default:
-			joined = append(joined, segment{place, append([]byte(nil), s.Bytes...)})
+		segments = append(segments, segment{int64(uint32(at)), s.Bytes})
+	}
+	slices.SortStableFunc(segments, func(a, b segment) int { return cmp.Compare(a.at, b.at) })
+	joined := segments[:0:0]
+	for _, s := range segments {
+		if len(joined) == 0 {
+			joined = append(joined, segment{s.at, slices.Clone(s.bytes)})
+			continue
 		}
-		end = place + int64(len(s.Bytes))
+		last := &joined[len(joined)-1]
+		gap := s.at - last.at - int64(len(last.bytes))
+		switch {
+		case gap < 0:
+			return
+		case gap <= maxGap:
+			last.bytes = append(append(last.bytes, make([]byte, gap)...), s.bytes...)
+		default:
+			joined = append(joined, segment{s.at, slices.Clone(s.bytes)})
+		}
 	}
 	out := wasm.AppendU32(nil, uint32(len(joined)))
 	for _, s := range joined {
