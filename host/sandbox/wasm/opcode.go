@@ -47,6 +47,7 @@ const (
 	OpI32Sub       Opcode = 0x6b
 	OpI64Add       Opcode = 0x7c
 	OpI64Sub       Opcode = 0x7d
+	OpI64Or        Opcode = 0x84
 	OpI64Shl       Opcode = 0x86
 	OpI64ShrU      Opcode = 0x88
 	OpI64ExtendU   Opcode = 0xad

@@ -40,18 +40,24 @@ func (b *bodyRewriter) rewrite(w *rewriter, body wasm.Body, t wasm.FunctionType)
 		return b.small(body)
 	}
 	b.fuel = uint32(locals)
+	// The fuel and, where there are calls, the stack that is left.
+	added := uint32(1)
+	if s.calls {
+		added = 2
+	}
 	out := wasm.AppendU32(b.out[:0], uint32(len(body.Locals)+1))
 	for _, run := range body.Locals {
 		out = append(wasm.AppendU32(out, run.Count), byte(run.Type))
 	}
-	out = append(wasm.AppendU32(out, 1), byte(wasm.I64))
+	out = append(wasm.AppendU32(out, added), byte(wasm.I64))
 
 	out = append(out, byte(wasm.OpGlobalGet))
 	out = wasm.AppendU32(out, w.fuel)
-	out = b.chargeAndCheck(out, s.costs[0])
 	frame := int64(frameBytes + bytesPerLocal*locals + len(body.Code)/2)
 	if s.calls {
-		out = b.enter(out, frame)
+		out = b.enter(out, s.costs[0], frame)
+	} else {
+		out = b.chargeAndCheck(out, s.costs[0])
 	}
 	out = append(out, byte(wasm.OpBlock))
 	out = w.resultType(out, t.Results)
@@ -129,22 +135,35 @@ func (b *bodyRewriter) reload(out []byte) []byte {
 	return wasm.AppendU32(append(out, byte(wasm.OpLocalSet)), b.fuel)
 }
 
-// enter takes the frame from the stack that is left.
-func (b *bodyRewriter) enter(out []byte, frame int64) []byte {
+// enter takes the fuel from the stack and charges it, takes the frame from the
+// stack that is left, and looks at both at once: a call is what costs most.
+func (b *bodyRewriter) enter(out []byte, cost uint32, frame int64) []byte {
+	stack := b.fuel + 1
+	out = wasm.AppendS64(append(out, byte(wasm.OpI64Const)), int64(cost))
+	out = wasm.AppendU32(append(out, byte(wasm.OpI64Sub), byte(wasm.OpLocalTee)), b.fuel)
 	out = wasm.AppendU32(append(out, byte(wasm.OpGlobalGet)), b.w.stack)
-	out = wasm.AppendS64(append(out, byte(wasm.OpI32Const)), frame)
-	out = wasm.AppendU32(append(out, byte(wasm.OpI32Sub), byte(wasm.OpGlobalSet)), b.w.stack)
-	out = wasm.AppendU32(append(out, byte(wasm.OpGlobalGet)), b.w.stack)
-	out = append(out, byte(wasm.OpI32Const), 0, byte(wasm.OpI32LtS), byte(wasm.OpIf), emptyBlock)
+	out = wasm.AppendS64(append(out, byte(wasm.OpI64Const)), frame)
+	out = wasm.AppendU32(append(out, byte(wasm.OpI64Sub), byte(wasm.OpLocalTee)), stack)
+	out = wasm.AppendU32(append(out, byte(wasm.OpGlobalSet)), b.w.stack)
+	out = wasm.AppendU32(append(out, byte(wasm.OpLocalGet)), stack)
+	out = append(out, byte(wasm.OpI64Or), byte(wasm.OpI64Const), 0, byte(wasm.OpI64LtS), byte(wasm.OpIf), emptyBlock)
+
+	out = wasm.AppendU32(append(out, byte(wasm.OpLocalGet)), stack)
+	out = append(out, byte(wasm.OpI64Const), 0, byte(wasm.OpI64LtS), byte(wasm.OpIf), emptyBlock)
 	out = wasm.AppendS64(append(out, byte(wasm.OpI64Const)), Overflow)
 	out = wasm.AppendU32(append(out, byte(wasm.OpCall)), b.w.imports)
-	return append(out, byte(wasm.OpDrop), byte(wasm.OpEnd))
+	out = append(out, byte(wasm.OpDrop), byte(wasm.OpEnd))
+	out = wasm.AppendU32(append(out, byte(wasm.OpLocalGet)), b.fuel)
+	out = wasm.AppendU32(append(out, byte(wasm.OpCall)), b.w.imports)
+	out = wasm.AppendU32(append(out, byte(wasm.OpLocalSet)), b.fuel)
+	return append(out, byte(wasm.OpEnd))
 }
 
+// leave gives the frame back.
 func (b *bodyRewriter) leave(out []byte, frame int64) []byte {
 	out = wasm.AppendU32(append(out, byte(wasm.OpGlobalGet)), b.w.stack)
-	out = wasm.AppendS64(append(out, byte(wasm.OpI32Const)), frame)
-	return wasm.AppendU32(append(out, byte(wasm.OpI32Add), byte(wasm.OpGlobalSet)), b.w.stack)
+	out = wasm.AppendS64(append(out, byte(wasm.OpI64Const)), frame)
+	return wasm.AppendU32(append(out, byte(wasm.OpI64Add), byte(wasm.OpGlobalSet)), b.w.stack)
 }
 
 // resultType appends the type of a block without parameters.

@@ -19,7 +19,7 @@ import (
 
 // Version changes with what Rewrite returns: rewritten modules are kept beside
 // the code that was compiled from them.
-const Version = 3
+const Version = 4
 
 // Names of what rewriting adds. A module that exports a name with Prefix is
 // refused.
@@ -33,7 +33,7 @@ const (
 	Tick   = "tick"
 	// Fuel is an exported global, i64: the fuel left of the slice.
 	Fuel = Prefix + "fuel"
-	// Stack is an exported global, i32: the bytes left of the stack. A trap
+	// Stack is an exported global, i64: the bytes left of the stack. A trap
 	// leaves it as it is.
 	Stack = Prefix + "stack"
 	// Start is the exported start function, if the module has one: it is to be
@@ -294,7 +294,7 @@ func (w *rewriter) globals() ([]byte, error) {
 	}
 	out = wasm.AppendS64(append(out, byte(wasm.I64), 1, byte(wasm.OpI64Const)), w.limits.Slice)
 	out = append(out, byte(wasm.OpEnd))
-	out = wasm.AppendS64(append(out, byte(wasm.I32), 1, byte(wasm.OpI32Const)), int64(w.limits.StackBytes))
+	out = wasm.AppendS64(append(out, byte(wasm.I64), 1, byte(wasm.OpI64Const)), int64(w.limits.StackBytes))
 	return append(out, byte(wasm.OpEnd)), nil
 }
 

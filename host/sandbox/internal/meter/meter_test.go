@@ -89,7 +89,7 @@ func TestVersionNamesWhatRewritingReturns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const version, digest = 3, "bb305967ed4d4b29950e2caa004e2734319b6afe06d97289d6f2139767fc8a46"
+	const version, digest = 4, "767addab6a4366357072899ef68a175b931ca8fc594e3dc7924c4ebab5ffbe3b"
 	if got := fmt.Sprintf("%x", sha256.Sum256(rewritten)); got != digest || meter.Version != version {
 		t.Errorf("version %d returns %s; recorded are version %d and %s", meter.Version, got, version, digest)
 	}
@@ -186,7 +186,7 @@ func TestDeepCallsOverflow(t *testing.T) {
 	if err == nil || i.ticks != 1 {
 		t.Errorf("%d ticks, %v", i.ticks, err)
 	}
-	if left := int32(i.ExportedGlobal(meter.Stack).Get()); left >= 0 {
+	if left := int64(i.ExportedGlobal(meter.Stack).Get()); left >= 0 {
 		t.Errorf("%d bytes of stack are left", left)
 	}
 }
