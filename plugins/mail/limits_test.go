@@ -404,3 +404,23 @@ func (d *reversedDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	slices.Reverse(entries)
 	return entries, err
 }
+
+// A mail that was copied, unpacked or exported after the window is still of it.
+func TestFilesThatAreYoungerThanTheirMail(t *testing.T) {
+	q := march2()
+	letter := "From: Ada <ada@example.org>\r\nTo: me@example.org\r\nSubject: The pump\r\nDate: " + q.To.Add(-time.Hour).Format(time.RFC1123Z) + "\r\n\r\nIt runs.\r\n"
+	file := &fstest.MapFile{Data: []byte(letter), ModTime: q.To.AddDate(0, 6, 0)}
+	for _, name := range []string{"exported.eml", "Maildir/new/without-a-time"} {
+		fsys := fstest.MapFS{name: file, "Maildir/cur": {Mode: fs.ModeDir | 0o755}, "Maildir/tmp": {Mode: fs.ModeDir | 0o755}, "Maildir/new": {Mode: fs.ModeDir | 0o755}}
+		if reply := ask(t, fsys, q); !strings.Contains(reply, "The pump") {
+			t.Errorf("%s: %q", name, reply)
+		}
+	}
+}
+
+func TestAnMboxThatIsNoneIsTold(t *testing.T) {
+	reply := ask(t, fstest.MapFS{"bad.mbox": {Data: []byte("\xff\xfe garbage")}, "notes.txt": {Data: []byte("nothing")}}, march2())
+	if !strings.Contains(reply, "bad.mbox (not an mbox") || strings.Contains(reply, "notes.txt") {
+		t.Errorf("%q", reply)
+	}
+}

@@ -292,8 +292,10 @@ func (c *collector) addSingle(f storedFile, named, modified time.Time) {
 			f.stored = f.touched
 		}
 	}
+	// A copy is younger than the mail: that a file was written after the window
+	// says nothing, that its name was given then does.
 	w := c.windowFor(f.sent)
-	if !f.touched.IsZero() && f.touched.Before(w.from.Add(-slack)) || !f.stored.IsZero() && !f.stored.Before(w.to.Add(slack)) {
+	if !f.touched.IsZero() && f.touched.Before(w.from.Add(-slack)) || !named.IsZero() && !f.stored.Before(w.to.Add(slack)) {
 		return
 	}
 	if c.single = append(c.single, f); len(c.single) >= 2*maxOpened {
@@ -388,6 +390,9 @@ func (c *collector) consider(name string, e fs.DirEntry, sent bool) error {
 			return c.problem(name, err)
 		}
 		if !bytes.Equal(start[:n], fromLine) {
+			if extension == ".mbox" {
+				return c.problem(name, errNoMbox)
+			}
 			return nil
 		}
 	} else if extension != ".mbox" {
@@ -402,6 +407,8 @@ func (c *collector) consider(name string, e fs.DirEntry, sent bool) error {
 	}
 	return nil
 }
+
+var errNoMbox = errors.New(`not an mbox: it does not begin with "From "`)
 
 // notMail tells whether files of this extension lie beside mail and hold none.
 func notMail(extension string) bool {
