@@ -175,6 +175,26 @@ func TestOtherMarkers(t *testing.T) {
 	}
 }
 
+// B4: a name in brackets that languages quote with is a token as well.
+func TestTokensInQuoteBrackets(t *testing.T) {
+	for _, name := range []string{
+		"start_of_turn", "end_of_turn", "bos", "eos", "think", "/think", "tool_call", "/tool_call", "tool_response", "/tool_response",
+	} {
+		for _, brackets := range [][2]string{{"‹", "›"}, {"〈", "〉"}, {"⟨", "⟩"}, {"«", "»"}, {"《", "》"}, {"⦑", "⦒"}, {"◂", "▸"}, {"<", "›"}, {"‹", ">"}} {
+			marker := brackets[0] + name + brackets[1]
+			if got, want := boundary.Neutral(wrap(t, "words "+marker+" words")), "words [marker removed] words"; got != want {
+				t.Errorf("%s: %q", marker, got)
+			}
+			checkInvariants(t, marker, marker)
+		}
+	}
+	for _, text := range []string{"the ‹s› and «s» letters", "⟨/s⟩ is a path", "«S»"} {
+		if got := boundary.Neutral(wrap(t, text)); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
 func TestInvisibleIsRemovedAndCounted(t *testing.T) {
 	raw := "a\xff\xfe b\u0007c\x1b[31md\x1b]0;title\x07e\u202ef\U000E0041g\u200bh\u00adi\r\nj\x1b]never ends"
 	c, report := boundary.Wrap(calendar(t), raw, boundary.Unlimited)

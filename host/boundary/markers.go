@@ -158,16 +158,19 @@ func (v *view) token(i int) (end int) {
 		}
 		return 0
 	}
-	// «s» is a quotation.
-	if v.char(i) != '<' {
-		return 0
-	}
 	for _, name := range angled {
-		if end = v.word(i+1, name); end != 0 && v.char(end) == '>' {
+		if end = v.word(i+1, name); end != 0 && isClose(v.char(end)) && !v.isQuoted(i, end) {
 			return end + 1
 		}
 	}
 	return 0
+}
+
+// isQuoted reports whether the brackets at open and shut hold one letter as
+// quotation marks do: «s» is a quotation, <s> and ‹think› are not.
+func (v *view) isQuoted(open, shut int) bool {
+	return (v.char(open) == quoteOpen || v.char(shut) == quoteClose) && like(v.char(shut-1), 's') &&
+		(shut-open == 2 || shut-open == 3 && v.char(open+1) == '/')
 }
 
 // pipe matches <|word|> whose bracket is at i.
