@@ -195,6 +195,34 @@ func TestTokensInQuoteBrackets(t *testing.T) {
 	}
 }
 
+// B4: a word that runs into the frame's name does not hide its brackets or id.
+func TestFrameNameBehindWord(t *testing.T) {
+	for text, want := range map[string]string{
+		"<<<tEXTCONTENT_5f0c>>>":               "[marker removed]",
+		"<<</tEXTCONTENT_5f0c5f0c5f0c5f0>>>":   "[marker removed]",
+		"<<<nEXTCONTENT>>>":                    "[marker removed]",
+		"<<<contEXTCONTENT":                    "[marker removed]",
+		"a <<< nextcontent b":                  "a [marker removed] b",
+		"‹/tEXTCONTENT b":                      "[marker removed] b",
+		"a tEXTCONTENT_5f0c b":                 "a t[marker removed] b",
+		"a tEXTCONTENT_abc b":                  "a t[marker removed] b",
+		"a tEXT_CONTENT_5f0c b":                "a t[marker removed] b",
+		"a tEXTCONTENT>>> b":                   "a t[marker removed] b",
+		"a nEXTCONTENT >>> b":                  "a n[marker removed] b",
+		"a tEXTCONTENT› b":                     "a t[marker removed] b",
+		"if (i < textContent.length) return":   "if (i < textContent.length) return",
+		"if (node.textContent > limit) return": "if (node.textContent > limit) return",
+		"text_content_type = 1":                "text_content_type = 1",
+		"/docs/Web/API/Node/textContent":       "/docs/Web/API/Node/textContent",
+		"el.textContent; next content, faced":  "el.textContent; next content, faced",
+	} {
+		if got := boundary.Neutral(wrap(t, text)); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+		checkInvariants(t, text, text)
+	}
+}
+
 func TestInvisibleIsRemovedAndCounted(t *testing.T) {
 	raw := "a\xff\xfe b\u0007c\x1b[31md\x1b]0;title\x07e\u202ef\U000E0041g\u200bh\u00adi\r\nj\x1b]never ends"
 	c, report := boundary.Wrap(calendar(t), raw, boundary.Unlimited)
@@ -357,8 +385,8 @@ func checkInvariants(t testing.TB, name, raw string) {
 }
 
 // familyPattern is the family's word as a marker of its own: in text such as
-// textContent it stands inside another word and has no id.
-var familyPattern = regexp.MustCompile(`(^|[^a-z0-9])[<>/]*extcontent|extcontent_*[0-9a-f]{16}`)
+// textContent it stands inside another word and has no brackets and no id.
+var familyPattern = regexp.MustCompile(`(^|[^a-z0-9])[<>/]*extcontent|extcontent_*[0-9a-f]{16}|<<[</]*[a-z0-9]{1,16}extcontent|extcontent>>`)
 
 // independentFold is written apart from the package's own: NFKD, marks and
 // format characters dropped, lower case, separators dropped after letters;

@@ -50,6 +50,8 @@ var (
 const (
 	// maxPiped bounds the letters between <| and |>.
 	maxPiped = 64
+	// maxWord bounds the letters of a word that the frame's name ends.
+	maxWord = 64
 	// An id of the frame is 32 digits; half of one is still no word.
 	idDigits = 16
 	// The least hexadecimal digits that are an id and not the start of a word.
@@ -216,9 +218,13 @@ func (v *view) square(i int) (end int) {
 // named matches a marker known by its name, which begins at i, together with
 // the brackets and slashes before it and the id and brackets behind it.
 func (v *view) named(i int) (start, end int) {
+	start = i
 	end = v.word(i, frameName)
-	if end != 0 && v.isProse(i, end) {
-		return 0, 0
+	if end != 0 && v.followsWord(i, end) {
+		var dressed bool
+		if start, dressed = v.dressed(i, end); !dressed {
+			return 0, 0
+		}
 	}
 	if end == 0 {
 		end = v.word(i, hostBegin)
@@ -229,7 +235,6 @@ func (v *view) named(i int) (start, end int) {
 	if end == 0 {
 		return 0, 0
 	}
-	start = i
 	for start > v.done && (isOpen(v.char(start-1)) || v.char(start-1) == '/') {
 		start--
 	}
@@ -250,10 +255,10 @@ func (v *view) named(i int) (start, end int) {
 	return start, end
 }
 
-// isProse reports whether the frame's name at cells [i:end) is the end of
-// words like "text content", "nextContent" or "context.content": plain ASCII,
-// straight after the t or n of its first word, with no id behind it.
-func (v *view) isProse(i, end int) bool {
+// followsWord reports whether the frame's name at cells [i:end) may be the end
+// of words like "text content", "nextContent" or "context.content": plain
+// ASCII, straight after the t or n of its first word, with no id behind it.
+func (v *view) followsWord(i, end int) bool {
 	if i <= v.done {
 		return false
 	}
@@ -266,6 +271,41 @@ func (v *view) isProse(i, end int) bool {
 		}
 	}
 	return v.hexRun(end, idDigits) < idDigits
+}
+
+// dressed reports whether what followsWord takes for words wears a marker's
+// brackets or id all the same, and where a marker that begins with those words
+// starts. One bracket with a space between is a comparison, as in
+// "i < textContent", and an underscore may go on with a name, as in
+// "text_content_type".
+func (v *view) dressed(i, end int) (start int, ok bool) {
+	start = i - 1
+	for start > v.done && i-start < maxWord && isLowerDigit(v.char(start-1)) && v.gapBefore(start)&(gapSpace|gapLine) == 0 {
+		start--
+	}
+	first, opens := start, 0
+	for first > v.done && (isOpen(v.char(first-1)) || v.char(first-1) == '/') {
+		if first--; isOpen(v.char(first)) {
+			opens++
+		}
+	}
+	if opens > 1 || opens == 1 && v.gapBefore(start)&(gapSpace|gapLine) == 0 {
+		return start, true
+	}
+	after := v.gapBefore(end)
+	if isClose(v.char(end)) && (after&(gapSpace|gapLine) == 0 || isClose(v.char(end+1))) {
+		return i, true
+	}
+	if after&gapUnderscore == 0 || after&(gapSpace|gapLine) != 0 {
+		return i, false
+	}
+	snake := v.gaps(i+1, end)&gapUnderscore != 0
+	for id := end; isLowerDigit(v.char(id)) && (id == end || v.cells[id].gap == 0); id++ {
+		if !snake || v.char(id) <= '9' {
+			return i, true
+		}
+	}
+	return i, !snake
 }
 
 // word returns the end of name at i.
