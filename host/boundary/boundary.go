@@ -136,7 +136,7 @@ type Report struct {
 }
 
 // Wrap neutralises raw, cuts it to limit tokens (the cut mark included; 0
-// leaves nothing; Unlimited cuts nothing) and then gives it an id that nobody
+// leaves nothing; Unlimited cuts nothing; a cut mark in raw is replaced) and then gives it an id that nobody
 // could foresee. White space alone makes an empty Content. It takes time linear
 // in len(raw) and never fails: the program ends if the system has no
 // randomness.
@@ -175,8 +175,30 @@ func cut(text string, limit int) (string, int) {
 	return short + cutMark(gone), gone
 }
 
-func cutMark(n int) string {
-	return "\n[… cut: " + grouped(n) + " more tokens]"
+// The cut mark. It is the host's own: neutralise takes one out of a text.
+const (
+	cutBefore = "\n[… cut: "
+	cutAfter  = " more tokens]"
+)
+
+func cutMark(n int) string { return cutBefore + grouped(n) + cutAfter }
+
+// withoutCutMark returns text without the cut mark at its end, all of it if
+// there is none just as cutMark writes it.
+func withoutCutMark(text string) string {
+	before, ok := strings.CutSuffix(text, cutAfter)
+	if !ok {
+		return text
+	}
+	i := strings.LastIndex(before, cutBefore)
+	if i < 0 {
+		return text
+	}
+	n, err := strconv.Atoi(strings.ReplaceAll(before[i+len(cutBefore):], ",", ""))
+	if err != nil || n <= 0 || cutMark(n) != text[i:] {
+		return text
+	}
+	return text[:i]
 }
 
 // grouped writes n with commas between thousands.
@@ -269,7 +291,8 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	if err != nil || len(id) != 16 || in.ID != strings.ToLower(in.ID) {
 		return fmt.Errorf("%w: the id is not 32 hexadecimal digits", ErrNotNeutral)
 	}
-	if again, _ := neutralise(in.Text); again != in.Text || in.Text == "" {
+	body := withoutCutMark(in.Text)
+	if again, _ := neutralise(body); again != body || body == "" {
 		return fmt.Errorf("%w: neutralising the text would change it", ErrNotNeutral)
 	}
 	read := Content{id: in.ID, source: source, text: in.Text}

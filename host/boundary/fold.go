@@ -35,6 +35,11 @@ const (
 	// Angle brackets that languages also quote with.
 	quoteOpen
 	quoteClose
+	// wrapping is any other punctuation or symbol, such as what a word is quoted
+	// or set in type with. Each has a cell of its own.
+	wrapping
+	// roundOpen is wrapping that opens, as ( and { do.
+	roundOpen
 )
 
 // gap is the set of separators between a cell and the one before it.
@@ -114,6 +119,10 @@ func (f *folder) addOther(g glyph) {
 			f.pending |= gapDash
 		case unicode.Is(unicode.Pc, r):
 			f.pending |= gapUnderscore
+		case unicode.Is(unicode.Ps, r):
+			f.addCell(roundOpen, g, false)
+		case unicode.In(r, unicode.P, unicode.S):
+			f.addCell(wrapping, g, false)
 		default:
 			f.addOpaque(g)
 		}
@@ -144,8 +153,10 @@ func (f *folder) addASCII(c byte, g glyph, plain bool) {
 		f.pending |= gapDash
 	case c < ' ', c == 0x7F:
 		// Only an escape can still spell a control.
+	case c == '(', c == '{':
+		f.addCell(roundOpen, g, false)
 	default:
-		f.addOpaque(g)
+		f.addCell(wrapping, g, false)
 	}
 }
 

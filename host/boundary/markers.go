@@ -41,15 +41,32 @@ var (
 		"im", "system", "user", "assistant", "human", "tool", "start", "end", "begin", "eot", "eom", "eos", "bos",
 		"/im", "/system", "/user", "/assistant", "fim", "python", "message", "channel", "return", "call", "constrain", "header",
 	}
+	// schemes begin the URIs of sources.
+	schemes = []string{"hand", "summary", "tool", "external"}
 	// roles stand at the start of a line and before a colon. They are the ones
 	// that models were trained to continue from and that mails seldom begin a
 	// line with; "User:", "Tool:" and "Developer:" are ordinary there.
 	roles = []string{"system", "assistant", "human"}
+	// breakTags begin a line where a reader sees HTML; typeTags only change how
+	// a word looks.
+	breakTags = []string{
+		"br", "p", "div", "li", "tr", "td", "th", "hr", "ul", "ol", "dt", "dd", "pre", "table", "section", "blockquote",
+		"h1", "h2", "h3", "h4", "h5", "h6",
+	}
+	typeTags = []string{"b", "i", "u", "s", "em", "code", "kbd", "tt", "span", "font", "strong", "mark", "del", "a"}
 )
 
 const (
 	// maxPiped bounds the letters between <| and |>.
 	maxPiped = 64
+	// maxTag bounds an HTML tag that begins a line or stands before a role.
+	maxTag = 64
+	// maxListNumber bounds the digits of a list item's number.
+	maxListNumber = 4
+	// maxLabel bounds a label of the frame: the URI of a source and its words.
+	maxLabel = 128
+	// maxCutNumber bounds what stands for the number in a cut mark.
+	maxCutNumber = 16
 	// maxWord bounds the letters of a word that the frame's name ends.
 	maxWord = 64
 	// An id of the frame is 32 digits; half of one is still no word.
@@ -83,6 +100,12 @@ type view struct {
 	cells []cell
 	// Cells before done are part of markers already found.
 	done int
+	// Cells before skipped were skipped on the way to a role.
+	skipped int
+	// The last role prefix, found at the start of its line.
+	prefix struct{ start, end int }
+	// The cell after the last HTML tag that begins a line.
+	broken int
 }
 
 // char returns the character at i, opaque beyond the end.
@@ -104,44 +127,184 @@ func (v *view) gapBefore(i int) gap {
 // markerAt returns the marker whose first or, where brackets stand before a
 // name, first named cell is i.
 func (v *view) markerAt(i int) (start, end int) {
-	if v.cells[i].gap&gapLine != 0 {
-		if start, end = v.role(i); end != 0 {
-			return start, end
-		}
+	if v.cells[i].gap&gapLine != 0 || i > 0 && i == v.broken {
+		v.role(i)
+	}
+	// What stands before a role has been looked at by now for what it is.
+	if i == v.prefix.start && v.prefix.end != 0 {
+		return i, v.prefix.end
 	}
 	switch c := v.cells[i].char; {
 	case isOpen(c):
+		if end = v.tag(i, breakTags); end != 0 {
+			v.broken = end
+		}
 		return i, v.token(i)
 	case c == '[':
 		return i, v.square(i)
-	case like(c, 'e'), c == 'b':
+	case like(c, 'e'):
+		if start, end = v.label(i); end != 0 {
+			return start, end
+		}
 		return v.named(i)
+	case c == 'b':
+		return v.named(i)
+	case c == 'c':
+		return v.cutMark(i)
 	}
 	return 0, 0
 }
 
-// role matches a role prefix on the line that begins at i, also in a quotation,
-// a heading or bold type.
-func (v *view) role(i int) (start, end int) {
-	start = i
+// role looks for a role prefix on the line that begins at i, also in a
+// quotation, a heading, a list, a table, code, bold type or brackets. Its colon
+// may stand on the next line.
+func (v *view) role(i int) {
+	// A line break in HTML begins a line within one that was looked at.
+	if i < v.skipped {
+		return
+	}
+	start := i
 	for {
-		if c := v.char(start); c != '#' && c != '*' && c != '>' {
+		next := v.beforeRole(start)
+		if next == start {
 			break
 		}
-		if start++; v.gapBefore(start)&gapLine != 0 {
-			return 0, 0
+		for k := start + 1; k <= next; k++ {
+			if v.gapBefore(k)&gapLine != 0 {
+				v.skipped = k
+				return
+			}
 		}
+		start = next
 	}
+	v.skipped = start
 	for _, name := range roles {
 		end := v.word(start, name)
 		if end == 0 {
 			continue
 		}
-		for v.char(end) == '*' && end-start < maxPiped {
-			end++
+		for end-start < maxPiped {
+			if after := v.tag(end, typeTags); after != 0 {
+				end = after
+			} else if isDressing(v.char(end)) {
+				end++
+			} else {
+				break
+			}
 		}
-		if v.char(end) == ':' && v.gaps(start+1, end+1)&gapLine == 0 {
-			return start, end + 1
+		if v.char(end) == ':' && v.gaps(start+1, end)&gapLine == 0 {
+			v.prefix.start, v.prefix.end = start, end+1
+			return
+		}
+	}
+}
+
+// beforeRole returns the end of one thing at i that may stand between the
+// start of a line and a role, i if there is none.
+func (v *view) beforeRole(i int) (end int) {
+	switch c := v.char(i); {
+	case isOpen(c):
+		if end = v.tag(i, typeTags); end != 0 {
+			return end
+		}
+		if end = v.tag(i, breakTags); end != 0 {
+			return end
+		}
+		return i + 1
+	case isDressing(c), c == ':':
+		return i + 1
+	}
+	// The number of a list item.
+	end = i
+	for end-i < maxListNumber && '0' <= v.char(end) && v.char(end) <= '9' {
+		end++
+	}
+	if end > i && (v.gapBefore(end)&gapDash != 0 || isDressing(v.char(end)) || v.char(end) == ':') {
+		return end
+	}
+	return i
+}
+
+// isDressing reports whether c is punctuation that may surround a role: marks
+// of headings, type, tables and quotations, brackets.
+func isDressing(c byte) bool {
+	switch c {
+	case '#', '*', '|', '/', '[', ']', wrapping, roundOpen:
+		return true
+	}
+	return isOpen(c) || isClose(c)
+}
+
+// tag matches an HTML tag of one of names, opening or closing, at i.
+func (v *view) tag(i int, names []string) (end int) {
+	if v.char(i) != '<' {
+		return 0
+	}
+	first := i + 1
+	if v.char(first) == '/' {
+		first++
+	}
+	for _, name := range names {
+		end = v.word(first, name)
+		if end == 0 || v.gapBefore(end) == 0 && v.char(end) != '>' && v.char(end) != '/' {
+			continue
+		}
+		for ; end-i < maxTag && end < len(v.cells) && v.char(end) != '<'; end++ {
+			if v.char(end) == '>' {
+				return end + 1
+			}
+		}
+		return 0
+	}
+	return 0
+}
+
+// label matches the frame's label where no square bracket opens it: in another
+// bracket, or with a source of the host or the warning behind its first words,
+// for these alone are plain words.
+func (v *view) label(i int) (start, end int) {
+	first := v.word(i, "externalcontentfrom")
+	if first == 0 {
+		return 0, 0
+	}
+	if i > v.done && (v.char(i-1) == roundOpen || isOpen(v.char(i-1))) {
+		return i - 1, first
+	}
+	for _, scheme := range schemes {
+		if k := v.word(first, scheme); k != 0 && v.char(k) == ':' {
+			end = k + 1
+		}
+	}
+	for k := first; k < len(v.cells) && k-first < maxLabel; k++ {
+		if warned := v.word(k, "treatasuntrusted"); warned != 0 {
+			return i, warned
+		}
+	}
+	return i, end
+}
+
+// cutMark matches the mark of a text that was cut to its limit, at its first
+// word. Only the host may say that there is more.
+func (v *view) cutMark(i int) (start, end int) {
+	end = v.word(i, "cut")
+	if end == 0 {
+		return 0, 0
+	}
+	start = i
+	if i > v.done && v.char(i-1) == '[' {
+		start--
+	}
+	if v.char(end) == ':' {
+		end++
+	} else if start == i {
+		return 0, 0
+	}
+	for number := end; end-number < maxCutNumber; end++ {
+		if words := v.word(end, "moretokens"); words != 0 && end > number {
+			if v.char(words) == ']' {
+				words++
+			}
+			return start, words
 		}
 	}
 	return 0, 0
