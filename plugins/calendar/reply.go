@@ -41,6 +41,8 @@ type entry struct {
 	shown    bool
 	detailed bool // with the description
 	conflict bool
+	// more counts later entries of the same series that this one stands for.
+	more int
 }
 
 func newDigest(c *calendar, w window, problems []problem) *digest {
@@ -99,6 +101,9 @@ func (d *digest) arrange(next *section) {
 			return cmp.Or(a.start.Compare(b.start), b.end.Compare(a.end), strings.Compare(a.summary, b.summary), strings.Compare(a.uid, b.uid))
 		})
 	}
+	for _, s := range d.sections {
+		s.foldSeries()
+	}
 	markConflicts(next.entries)
 	for _, s := range d.sections {
 		for _, e := range s.entries {
@@ -110,6 +115,25 @@ func (d *digest) arrange(next *section) {
 	slices.SortStableFunc(d.ranked, func(a, b *entry) int {
 		return cmp.Or(b.score-a.score, cmp.Compare(d.distance(a), d.distance(b)))
 	})
+}
+
+// maxOfSeries is how many entries of one series a section lists: what comes
+// every minute must not crowd out the rest.
+const maxOfSeries = 6
+
+func (s *section) foldSeries() {
+	listed, last := map[string]int{}, map[string]*entry{}
+	kept := s.entries[:0]
+	for _, e := range s.entries {
+		if e.uid == "" || listed[e.uid] < maxOfSeries {
+			listed[e.uid]++
+			last[e.uid] = e
+			kept = append(kept, e)
+		} else {
+			last[e.uid].more++
+		}
+	}
+	s.entries = kept
 }
 
 // distance is how far an entry is from the moment when the next 24 hours begin.
@@ -174,6 +198,12 @@ func (d *digest) describe(e *entry) string {
 	}
 	if e.conflict {
 		remarks = append(remarks, "conflict")
+	}
+	switch {
+	case e.more >= maxInstances-maxOfSeries:
+		remarks = append(remarks, fmt.Sprintf("and at least %d times more", e.more))
+	case e.more > 0:
+		remarks = append(remarks, fmt.Sprintf("and %d times more", e.more))
 	}
 	if len(remarks) > 0 {
 		b.WriteString(" (" + strings.Join(remarks, ", ") + ")")

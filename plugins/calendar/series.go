@@ -373,6 +373,7 @@ type overrides struct {
 	// for a series of days.
 	moments, dates, days map[int64]*event
 	future               []*event // those that change all later instances, by time
+	futureAt             []time.Time
 	// shift is how far the latter move instances at most.
 	shift time.Duration
 }
@@ -407,6 +408,9 @@ func newOverrides(list []*event, viewer *zone) *overrides {
 	slices.SortStableFunc(v.future, func(a, b *event) int {
 		return a.recurrence.instant(viewer).Compare(b.recurrence.instant(viewer))
 	})
+	for _, e := range v.future {
+		v.futureAt = append(v.futureAt, e.recurrence.instant(viewer))
+	}
 	return v
 }
 
@@ -427,12 +431,21 @@ func (v *overrides) of(s stamp, viewer *zone) *event {
 // onwards returns the last override that changes all instances from one before
 // s on, or nil.
 func (v *overrides) onwards(s stamp, viewer *zone) *event {
-	for i := len(v.future) - 1; i >= 0; i-- {
-		if !s.instant(viewer).Before(v.future[i].recurrence.instant(viewer)) {
-			return v.future[i]
-		}
+	if len(v.future) == 0 {
+		return nil
 	}
-	return nil
+	// Each instance of a long series asks.
+	i, found := slices.BinarySearchFunc(v.futureAt, s.instant(viewer), time.Time.Compare)
+	for found && i+1 < len(v.futureAt) && v.futureAt[i+1].Equal(v.futureAt[i]) {
+		i++
+	}
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return nil
+	}
+	return v.future[i]
 }
 
 // title is the summary of e, never empty.
