@@ -133,7 +133,7 @@ func spellings(marker string) map[string]string {
 		"lisu": swap("E ꓰ X ꓫ T ꓔ C ꓚ O ꓳ N ꓠ"), "coptic": swap("E Ⲉ X Ⲭ T Ⲧ C Ⲥ O Ⲟ N Ⲛ"), "cherokee": swap("E Ꭼ T Ꭲ C Ꮯ"), "faux cyrillic": swap("E Э N И"), "digits": swap("E 3 O 0 T 7"),
 		"markdown": swap("_ \\_ < \\< > \\>"), "zeros": strings.ReplaceAll(numbers, "&#", "&#00000000000000000000000000000000000000"), "entities without end": strings.ReplaceAll(marker, "E", "&#69"),
 		"entities twice": strings.ReplaceAll(numbers, "&", "&amp;"), "json in entities": strings.ReplaceAll(escapes, `\`, "&#92;"), "entities in json": strings.ReplaceAll(numbers, "&", `\u0026`), "script": strings.ReplaceAll(marker, "E", `\u{45}`), "json twice": strings.ReplaceAll(escapes, `\`, `\\`),
-		"fillers": between("\u3164"), "soft hyphen entities": between("&shy;"), "noncharacters": between("\ufffe"), "invalid": between("\xff"),
+		"fillers": between("\u3164"), "soft hyphen entities": between("&shy;"), "noncharacters": between("\ufffe"), "invalid": between("\xff"), "arabic signs": between("\u0601"),
 		"math": letters(0x1D400),
 	}
 }

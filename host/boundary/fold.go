@@ -94,7 +94,7 @@ func (f *folder) add(g glyph) {
 }
 
 // addOther adds a code point by its compatibility decomposition without its
-// combining marks.
+// combining marks and format characters, those with a shape (U+0601) included.
 func (f *folder) addOther(g glyph) {
 	var buf [utf8.UTFMax]byte
 	encoded := buf[:utf8.EncodeRune(buf[:], g.r)]
@@ -110,7 +110,7 @@ func (f *folder) addOther(g glyph) {
 			f.addASCII(byte(r), g, false)
 		case known:
 			f.addAll(folded, g)
-		case r == utf8.RuneError || unicode.In(r, unicode.Mn, unicode.Me) || isUnseen(r):
+		case r == utf8.RuneError || unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) || isUnseen(r):
 		case unicode.In(r, unicode.Zl, unicode.Zp):
 			f.pending |= gapLine
 		case unicode.IsSpace(r):
