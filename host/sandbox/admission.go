@@ -27,6 +27,7 @@ const (
 	maxGlobals    = 100_000
 	maxImports    = 1000   // Go repeats some
 	maxTargets    = 64_000 // labels of all branch tables in one body
+	maxValues     = 1_000_000
 )
 
 // admitted is a module that may be compiled, as it goes to the engine.
@@ -183,6 +184,8 @@ func checkBody(m *wasm.Module, values []int, n int, b wasm.Body) error {
 		return fmt.Errorf("%d blocks and branches: at most %d are allowed", s.branches, maxBranches)
 	case s.targets > maxTargets:
 		return fmt.Errorf("%d labels in branch tables: at most %d are allowed", s.targets, maxTargets)
+	case s.values > maxValues:
+		return fmt.Errorf("its calls, blocks and branches carry %d values: at most %d are allowed", s.values, maxValues)
 	case s.locals*s.loops > maxLocalLoops:
 		return fmt.Errorf("%d locals and %d loops: the product is at most %d", s.locals, s.loops, maxLocalLoops)
 	}
@@ -196,17 +199,26 @@ type shape struct {
 	loops    int
 	nesting  int // the deepest
 	targets  int // labels of branch tables
-	// callValues counts the parameters and results of all calls.
-	callValues int
+	// calls counts calls and bulk instructions, values the parameters and
+	// results of calls and blocks and what branches carry.
+	calls, values int
 }
 
 // measure takes what callValues returned.
 func measure(m *wasm.Module, values []int, n int, b wasm.Body) (s shape, err error) {
 	s.locals = b.LocalCount
+	// labels are what a branch to each open block carries.
+	labels := []int{0}
 	if t := m.Functions[n]; int(t) < len(m.Types) {
 		s.locals += len(m.Types[t].Params)
+		labels[0] = len(m.Types[t].Results)
 	}
-	nesting := 0
+	carried := func(label uint32) int {
+		if uint64(label) < uint64(len(labels)) {
+			return labels[len(labels)-1-int(label)]
+		}
+		return 0
+	}
 	scanner := wasm.NewScanner(b.Expression)
 	for scanner.More() {
 		i, err := scanner.Next()
@@ -215,27 +227,41 @@ func measure(m *wasm.Module, values []int, n int, b wasm.Body) (s shape, err err
 		}
 		switch i.Op {
 		case wasm.OpCall:
+			s.calls++
 			if uint64(i.Index) < uint64(len(values)) {
-				s.callValues += values[i.Index]
+				s.values += values[i.Index]
 			}
 		case wasm.OpCallIndirect:
+			s.calls++
 			if int(i.Index) < len(m.Types) {
-				s.callValues += len(m.Types[i.Index].Params) + len(m.Types[i.Index].Results)
+				s.values += len(m.Types[i.Index].Params) + len(m.Types[i.Index].Results)
 			}
-		case wasm.OpLoop:
-			s.loops++
-			fallthrough
-		case wasm.OpBlock, wasm.OpIf:
+		case wasm.OpMemoryCopy, wasm.OpMemoryFill, wasm.OpMemoryInit, wasm.OpTableCopy, wasm.OpTableFill, wasm.OpTableInit, wasm.OpTableGrow:
+			s.calls++
+		case wasm.OpLoop, wasm.OpBlock, wasm.OpIf:
 			s.branches++
-			nesting++
-			s.nesting = max(s.nesting, nesting)
-		case wasm.OpBrIf:
+			params, results, _ := m.BlockType(i.Block)
+			s.values += len(params) + len(results)
+			label := len(results)
+			if i.Op == wasm.OpLoop {
+				s.loops++
+				label = len(params)
+			}
+			labels = append(labels, label)
+			s.nesting = max(s.nesting, len(labels)-1)
+		case wasm.OpBr, wasm.OpBrIf:
 			s.branches++
+			s.values += carried(i.Index)
 		case wasm.OpBrTable:
 			s.branches++
 			s.targets += len(i.Targets)
+			for _, label := range i.Targets {
+				s.values += carried(label)
+			}
 		case wasm.OpEnd:
-			nesting--
+			if len(labels) > 1 {
+				labels = labels[:len(labels)-1]
+			}
 		}
 	}
 	return s, nil

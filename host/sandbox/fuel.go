@@ -60,10 +60,13 @@ func tick(ctx context.Context, stack []uint64) {
 
 // charge takes from the fuel what a host call moves, and ends a guest that has
 // used up its time or, with host calls alone, its fuel.
-func (c *call) charge(bytes int) {
-	c.hostFuel += int64(bytes / bytesPerUnit)
+func (c *call) charge(bytes int) { c.use(int64(bytes / bytesPerUnit)) }
+
+// use takes units from the fuel, like charge.
+func (c *call) use(units int64) {
+	c.hostFuel += units
 	switch {
-	case c.hostFuel > c.module.limits.Fuel:
+	case c.used+c.hostFuel > c.module.limits.Fuel:
 		panic(ending{errOutOfFuel})
 	case !time.Now().Before(c.deadline):
 		panic(ending{errTimeIsUp})

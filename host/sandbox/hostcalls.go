@@ -115,7 +115,7 @@ var hostFunctions = []hostFunction{
 	{abi.ModuleCore, "log", 3, false, func(_ context.Context, c *call, memory api.Memory, args []uint64) int32 {
 		if text, ok := view(memory, args[1], args[2]); ok {
 			text = text[:min(len(text), c.module.limits.LogBytes)]
-			c.charge(len(text))
+			c.use(int64(len(text)/bytesPerUnit) + unitsLine*int64(bytes.Count(text, []byte("\n"))+1))
 			c.log.add(abi.Level(int32(args[0])), string(text))
 		}
 		return 0

@@ -2,11 +2,14 @@ package sandbox_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,33 +18,73 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
 const hostileDir = "../../testdata/hostile"
 
-// hostile says how each module of the corpus ends; its source says what it
-// tries. A module that is refused ends when it is loaded.
-var hostile = map[string]struct {
-	refused bool
+// end is how a module of the corpus ends.
+type end struct {
+	refused bool     // when it is loaded, not when it is queried
 	kind    abi.Kind // "" if the query is answered
 	// check looks at the result beyond the kind.
 	check func(t *testing.T, r sandbox.Result, err error)
-}{
-	// H2
-	"call-tree": {kind: abi.KindTimeout}, "call-tree-fill": {kind: abi.KindTimeout}, "loop": {kind: abi.KindTimeout}, "loop-switch": {kind: abi.KindTimeout},
-	"loop-start": {kind: abi.KindTimeout}, "loop-initialize": {kind: abi.KindTimeout}, "locals-zeroed": {kind: abi.KindTimeout},
-	"fills": {kind: abi.KindTimeout}, "copies": {kind: abi.KindTimeout}, "table-fills": {}, "random": {kind: abi.KindTimeout}, "sleep": {kind: abi.KindTimeout},
-	"recursion": {kind: abi.KindStackOverflow}, "recursion-mutual": {kind: abi.KindStackOverflow}, "recursion-indirect": {kind: abi.KindStackOverflow},
-	"recursion-frames": {kind: abi.KindStackOverflow},
-	// H3
-	"table-grow": {}, "memory-grow": {kind: abi.KindOutOfMemory}, "tables": {refused: true, kind: abi.KindOutOfMemory}, "tables-17": {refused: true, kind: abi.KindBadModule},
-	"table-minimum": {refused: true, kind: abi.KindOutOfMemory}, "memory-minimum": {refused: true, kind: abi.KindOutOfMemory},
-	// H4
-	"log-flood": {check: func(t *testing.T, r sandbox.Result, _ error) {
-		if lines := strings.Count(boundary.Neutral(r.Log), "\n") + 1; lines > 1000 || lines+r.LogDropped != 100_000 {
-			t.Errorf("%d lines, %d dropped", lines, r.LogDropped)
+}
+
+var (
+	answers  = end{}
+	timeout  = end{kind: abi.KindTimeout}
+	overflow = end{kind: abi.KindStackOverflow}
+	traps    = end{kind: abi.KindTrap}
+	bad      = end{refused: true, kind: abi.KindBadModule}
+	tooLarge = end{refused: true, kind: abi.KindOutOfMemory}
+	// nameless modules are refused, and what they call things is not shown.
+	nameless = end{refused: true, kind: abi.KindBadModule, check: func(t *testing.T, _ sandbox.Result, err error) {
+		if text := err.Error(); strings.ContainsAny(text, "\x1b\a\u202e|") || strings.Contains(text, "ignore") {
+			t.Errorf("%q", text)
+		}
+	}}
+	// exits are not taken for the deadlines whose codes they use.
+	exits = end{kind: abi.KindExit, check: notTimeout}
+)
+
+func notTimeout(t *testing.T, _ sandbox.Result, err error) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		t.Errorf("%v passes for a deadline", err)
+	}
+}
+
+// hostile says how each module of the corpus ends; its source says what it
+// tries.
+var hostile = map[string]end{
+	// H1: entries
+	"entry-type": bad, "entry-none": bad, "entry-global": bad, "entry-near": bad, "entry-initialize-type": bad,
+	"entry-v2":   {refused: true, kind: abi.KindABIMismatch},
+	"entry-both": {check: replies("command")}, "entry-versions": answers, "entry-thrice": answers, "entry-import": {kind: abi.KindHandFailed},
+
+	// H2: time
+	"call-tree": timeout, "call-tree-fill": timeout, "call-tree-indirect": timeout, "loop": timeout, "loop-empty": timeout, "loop-switch": timeout,
+	"loop-parameters": timeout, "loop-start": timeout, "loop-initialize": timeout, "loop-inits": timeout, "loop-table-copies": timeout,
+	"loop-table-inits": timeout, "loop-references": timeout, "loop-grow-zero": timeout, "loop-clock": timeout, "loop-yield": timeout,
+	"loop-indirect": timeout, "locals-zeroed": timeout, "fills": timeout, "copies": timeout, "table-fills": answers,
+	// time in the host's own functions
+	"random": timeout, "sleep": timeout, "loop-sleep": timeout, "poll-many": timeout, "read-iovecs": timeout,
+	"write-iovecs": timeout, "write-empty": timeout, "path-long": timeout, "path-links": timeout, "log-newlines": timeout, "requests": timeout,
+	// the call stack
+	"recursion": overflow, "recursion-mutual": overflow, "recursion-indirect": overflow, "recursion-frames": overflow, "recursion-operands": overflow,
+	"recursion-vectors": overflow, "recursion-parameters": overflow, "recursion-initialize": overflow,
+
+	// H3: memory and tables
+	"memory-grow": {kind: abi.KindOutOfMemory}, "memory-minimum": tooLarge, "memory-grow-wraps": answers, "bulk-overlap": answers,
+	"memory-grow-one": {check: func(t *testing.T, r sandbox.Result, _ error) {
+		if r.MemoryBytes != abi.DefaultLimits().MemoryBytes {
+			t.Errorf("the memory stopped at %d bytes", r.MemoryBytes)
 		}
 	}},
+	"tables": tooLarge, "table-minimum": tooLarge, "tables-17": bad, "table-grow": answers, "table-grow-wraps": answers, "table-grow-each": answers,
+
+	// H4: what comes out
+	"log-flood": {check: logged(100_000)}, "write-flood": {check: logged(100_000)},
 	"reply-flood": {check: func(t *testing.T, r sandbox.Result, _ error) {
 		if !r.Cut || r.ReplyBytes != 64<<20 {
 			t.Errorf("cut %v, %d bytes", r.Cut, r.ReplyBytes)
@@ -52,36 +95,150 @@ var hostile = map[string]struct {
 			t.Errorf("%q", text)
 		}
 	}},
-	"reply-empty": {check: func(t *testing.T, r sandbox.Result, _ error) {
-		if !r.Reply.IsEmpty() {
-			t.Errorf("%q", boundary.Neutral(r.Reply))
+	"reply-empty": {check: replies("")},
+	"fail-flood": {kind: abi.KindHandFailed, check: func(t *testing.T, r sandbox.Result, _ error) {
+		if r.Said.Tokens() == 0 || r.Said.Tokens() > 1000 {
+			t.Errorf("said %d tokens", r.Said.Tokens())
 		}
 	}},
-	// H5
+
+	// H5: pointers and calls
 	"pointers": {kind: abi.KindHandFailed, check: status(abi.KindBadPointer)}, "pointers-without-memory": {kind: abi.KindHandFailed, check: status(abi.KindBadPointer)},
 	"call-storm": {kind: abi.KindHandFailed, check: status(abi.KindTooManyCalls)},
-	// H6
-	"import-ungranted": {refused: true, kind: abi.KindNotGranted}, "import-function": bad, "import-core": bad, "import-memory": bad, "import-table": bad,
-	"import-global": bad, "import-meter": bad, "import-type": bad, "memory-shared": bad, "memory-two": bad, "memory-64": bad, "tail-call": bad, "exception": bad,
-	"import-name": {refused: true, kind: abi.KindBadModule, check: func(t *testing.T, _ sandbox.Result, err error) {
-		if text := err.Error(); strings.ContainsAny(text, "\x1b\u202a|") || strings.Contains(text, "ignore") {
-			t.Errorf("%q", text)
-		}
-	}},
-	"export-fuel": bad, "export-start": bad, "export-anything": bad, "export-twice": bad, "index-global": bad, "index-global-set": bad, "index-local": bad,
-	"index-label": bad, "index-function": bad, "index-function-taken": bad, "index-table": bad, "index-data": bad, "index-element": bad,
-	"index-memory": bad, "start-index": bad, "start-type": bad,
-	// H1
-	"entry-type": bad, "entry-none": bad, "entry-global": bad, "entry-v2": {refused: true, kind: abi.KindABIMismatch},
-	"exit": {kind: abi.KindExit}, "trap": {kind: abi.KindTrap}, "trap-start": {kind: abi.KindTrap}, "trap-memory": {kind: abi.KindTrap}, "trap-fill": {kind: abi.KindTrap},
-	"trap-division": {kind: abi.KindTrap}, "trap-data": {kind: abi.KindTrap},
+	"poll-wraps": traps, "write-wraps": answers, "poll-stdin": {check: atOnce}, "poll-stdin-command": {check: atOnce},
+
+	// H6: imports, exports, features
+	"import-ungranted": {refused: true, kind: abi.KindNotGranted}, "import-ungranted-all": {refused: true, kind: abi.KindNotGranted},
+	"import-function": bad, "import-core": bad, "import-memory": bad, "import-table": bad, "import-global": bad, "import-meter": bad, "import-type": bad,
+	"import-wasi": bad, "import-wasi-unstable": bad, "import-twice": answers, "import-name": nameless,
+	"export-fuel": bad, "export-start": bad, "export-anything": bad, "export-twice": bad, "export-names": nameless, "export-entry-global": answers, "export-memory": answers,
+	"memory-shared": bad, "memory-two": bad, "memory-64": bad, "tail-call": bad, "tail-call-indirect": bad, "exception": bad, "threads": bad, "relaxed": bad,
+	"extended-constant": bad,
+	// H6: what only rewriting would make valid, and what is never valid
+	"index-global": bad, "index-global-set": bad, "index-global-initial": bad, "index-local": bad, "index-local-last": bad, "index-label": bad, "index-label-table": bad,
+	"index-function": bad, "index-function-taken": bad, "index-type": bad, "index-type-indirect": bad, "index-table": bad, "index-data": bad,
+	"index-element": bad, "index-element-function": bad, "index-memory": bad, "index-start": bad, "index-export-function": bad, "index-export-global": bad,
+	"start-index": bad, "start-type": bad, "data-without-memory": bad, "element-beyond": answers, "element-without-table": bad, "type-confusion": bad, "stack-underflow": bad,
+	"global-immutable": bad, "reference-undeclared": bad,
+
+	// how a guest may end
+	"exit": exits, "exit-zero": exits, "exit-deadline": exits, "exit-cancelled": exits, "exit-initialize": exits, "exit-start": exits,
+	"exit-command-zero": {check: replies("")}, "exit-command-deadline": {kind: abi.KindHandFailed, check: notTimeout},
+	"trap": traps, "trap-start": traps, "trap-memory": traps, "trap-fill": traps, "trap-division": traps, "trap-data": traps, "trap-overflow": traps,
+	"trap-conversion": traps, "trap-table": traps, "trap-null": traps, "trap-signature": traps, "trap-table-fill": traps,
+	"trap-copy": traps, "trap-dropped": traps,
 }
 
-var bad = struct {
-	refused bool
-	kind    abi.Kind
-	check   func(t *testing.T, r sandbox.Result, err error)
-}{refused: true, kind: abi.KindBadModule}
+// atOnce expects a query that did not wait for anything.
+func atOnce(t *testing.T, r sandbox.Result, _ error) {
+	if r.Took > 2*time.Second {
+		t.Errorf("it took %v", r.Took)
+	}
+}
+
+func replies(want string) func(*testing.T, sandbox.Result, error) {
+	return func(t *testing.T, r sandbox.Result, _ error) {
+		if text := boundary.Neutral(r.Reply); text != want {
+			t.Errorf("replied %q, want %q", text, want)
+		}
+	}
+}
+
+// logged expects this many lines, most of them dropped.
+func logged(lines int) func(*testing.T, sandbox.Result, error) {
+	return func(t *testing.T, r sandbox.Result, _ error) {
+		kept := strings.Count(boundary.Neutral(r.Log), "\n") + 1
+		if kept > abi.DefaultLimits().LogLines || kept+r.LogDropped != lines {
+			t.Errorf("%d lines, %d dropped", kept, r.LogDropped)
+		}
+	}
+}
+
+// generated are modules that no assembler writes; all are refused.
+var generated = map[string][]byte{
+	// Types of later versions.
+	"a type of structures":       newBuilder().vector(1, 1, []byte{0x5f, 0}).module,
+	"a type of arrays":           newBuilder().vector(1, 1, []byte{0x5e, 0x7f, 0}).module,
+	"a group of types":           newBuilder().vector(1, 1, []byte{0x4e, 1, 0x60, 0, 0}).module,
+	"a subtype":                  newBuilder().vector(1, 1, []byte{0x50, 0, 0x60, 0, 0}).module,
+	"a reference to a type":      newBuilder().vector(1, 1, []byte{0x60, 1, 0x63, 0, 0}).module,
+	"a reference to anything":    newBuilder().vector(1, 1, []byte{0x60, 1, 0x6e, 0}).module,
+	"a reference to exceptions":  newBuilder().vector(1, 1, []byte{0x60, 1, 0x69, 0}).module,
+	"an imported tag":            newBuilder().vector(1, 1, []byte{0x60, 0, 0}).vector(2, 1, []byte{1, 'a', 1, 'b', 4, 0, 0}).module,
+	"a memory with small pages":  newBuilder().vector(5, 1, []byte{8, 1, 0}).module,
+	"a shared memory of 64 bits": newBuilder().vector(5, 1, []byte{7, 1, 1}).module,
+	"a table of 64 bits":         newBuilder().vector(4, 1, []byte{0x70, 4, 1}).module,
+	"a table with a first value": newBuilder().vector(4, 1, []byte{0x40, 0, 0x70, 0, 1, 0xd0, 0x70, 0x0b}).module,
+	// Instructions of later versions.
+	"a call of a reference":  entering(0xd0, 0x70, 0x14, 0, 0x0b),
+	"a structure":            entering(0xfb, 0x01, 0, 0x1a, 0x41, 0, 0x0b),
+	"a table of handlers":    entering(0x1f, 0x40, 0, 0x0b, 0x41, 0, 0x0b),
+	"an atomic load":         entering(0x41, 0, 0xfe, 0x10, 2, 0, 0x0b),
+	"an unknown prefix":      entering(0xff, 0, 0x0b),
+	"an unknown instruction": entering(0x27, 0x0b),
+	"an unknown long one":    entering(0xfc, 0xff, 0xff, 0x03, 0x0b),
+	// What would be valid after rewriting.
+	"a type of a block that only metering adds": entering(0x02, 1, 0x0b, 0x41, 0, 0x0b),
+	"memory 1":                          entering(0x3f, 1, 0x0b),
+	"a call of what only metering adds": entering(0x10, 1, 0x0b),
+	// Structure.
+	"an end too early":            entering(0x0b, 0x41, 0, 0x0b),
+	"no end":                      entering(0x41, 0),
+	"an else without an if":       entering(0x41, 0, 0x05, 0x0b),
+	"two elses":                   entering(0x41, 0, 0x04, 0x40, 0x05, 0x05, 0x0b, 0x41, 0, 0x0b),
+	"a number of six bytes":       entering(0x41, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00, 0x0b),
+	"a number with unused bits":   entering(0x41, 0xff, 0xff, 0xff, 0xff, 0x4f, 0x0b),
+	"functions without bodies":    newBuilder().vector(1, 1, []byte{0x60, 0, 0}).vector(3, 1, []byte{0}).module,
+	"bodies without functions":    newBuilder().vector(10, 1, []byte{2, 0, 0x0b}).module,
+	"a data count of nothing":     newBuilder().section(12, []byte{1}).module,
+	"a section twice":             newBuilder().vector(1, 0, nil).vector(1, 0, nil).module,
+	"sections out of order":       newBuilder().vector(3, 0, nil).vector(1, 0, nil).module,
+	"bytes after a section's end": newBuilder().section(1, []byte{0, 0}).module,
+	"a section of no bytes":       newBuilder().section(1, nil).module,
+	"a name that is not UTF-8":    newBuilder().section(0, []byte{1, 0xff}).module,
+	"an export that is not UTF-8": newBuilder().vector(5, 1, []byte{0, 1}).vector(7, 1, []byte{2, 0xc3, 0x28, 2, 0}).module,
+	"an export of no kind":        newBuilder().vector(7, 1, []byte{1, 'a', 9, 0}).module,
+}
+
+// entering is a module whose entry has this code.
+func entering(code ...byte) []byte {
+	b := newBuilder().vector(1, 1, []byte{0x60, 0, 1, 0x7f}).vector(3, 1, []byte{0}).vector(5, 1, []byte{0, 1})
+	b.vector(7, 1, append(wasm.AppendName(nil, abi.ExportQuery), 0, 0))
+	return b.vector(10, 1, append([]byte{byte(len(code) + 1), 0}, code...)).module
+}
+
+// H6: modules by hand, beside the one of which they are variations.
+func TestGeneratedModulesAreRefused(t *testing.T) {
+	engine := newEngine(t, sandbox.Config{})
+	withstand(t, engine, entering(0x41, 0, 0x0b), answers)
+	for _, name := range slices.Sorted(maps.Keys(generated)) {
+		t.Run(name, func(t *testing.T) {
+			withstand(t, engine, generated[name], bad)
+			// They are refused for what they are, not for want of an entry.
+			if _, err := wasm.Decode(generated[name]); err == nil && !bytes.Contains(generated[name], []byte(abi.ExportQuery)) {
+				t.Error("it can be decoded")
+			}
+		})
+	}
+}
+
+// H2: 20,000 times 10 MB are filled, copied or initialised in a straight line.
+func TestTwentyThousandBulkOperations(t *testing.T) {
+	engine := newEngine(t, sandbox.Config{})
+	most := op(opI32, 0x80, 0x80, 0x80, 0x05) // 10 MiB
+	for name, operation := range map[string][]byte{
+		"fills":  join(op(opI32, 0, opI32, 0), most, op(0xfc, 11, 0)),
+		"copies": join(op(opI32, 8, opI32, 0), most, op(0xfc, 10, 0, 0)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := min(20_000, (256<<10-8)/len(operation))
+			body := join(op(0), bytes.Repeat(operation, n), op(opI32, 0, opEnd))
+			b := newBuilder().vector(1, 1, []byte{0x60, 0, 1, 0x7f}).vector(3, 1, []byte{0}).vector(5, 1, []byte{0, 0xa1, 0x01})
+			b.vector(7, 1, append(wasm.AppendName(nil, abi.ExportQuery), 0, 0))
+			withstand(t, engine, b.vector(10, 1, join(u32(len(body)), body)).module, timeout)
+		})
+	}
+}
 
 // status expects a hand that fails with a code as its status.
 func status(kind abi.Kind) func(*testing.T, sandbox.Result, error) {
@@ -101,25 +258,39 @@ func readHostile(t testing.TB, name string) []byte {
 	return module
 }
 
-// stalls measures the longest time for which other goroutines did not run.
-func stalls() (longest func() time.Duration) {
-	stop, worst := make(chan struct{}), make(chan time.Duration)
+// watch looks at the process until it is asked: for how long other goroutines
+// did not run at most, and what memory was resident at most (0 where that
+// cannot be read).
+func watch() (end func() (stalled time.Duration, resident int64)) {
+	type seen struct {
+		stalled  time.Duration
+		resident int64
+	}
+	stop, result := make(chan struct{}), make(chan seen)
 	go func() {
 		ticker := time.NewTicker(time.Millisecond)
 		defer ticker.Stop()
-		last, most := time.Now(), time.Duration(0)
-		for {
+		var s seen
+		for last, n := time.Now(), 0; ; n++ {
 			select {
 			case <-ticker.C:
 			case <-stop:
-				worst <- most
+				result <- s
 				return
 			}
-			most = max(most, time.Since(last))
+			s.stalled = max(s.stalled, time.Since(last))
+			if n%8 == 0 {
+				resident, _ := residentBytes()
+				s.resident = max(s.resident, resident)
+			}
 			last = time.Now()
 		}
 	}()
-	return func() time.Duration { close(stop); return <-worst }
+	return func() (time.Duration, int64) {
+		close(stop)
+		s := <-result
+		return s.stalled, s.resident
+	}
 }
 
 // residentBytes is the process's resident memory; not ok where it cannot be
@@ -134,9 +305,19 @@ func residentBytes() (int64, bool) {
 	return pages * int64(os.Getpagesize()), err == nil
 }
 
+const (
+	// deadline is the wall time given to what would never end.
+	deadline = 200 * time.Millisecond
+	// maxStall is ten times what the design allows, for a shared machine.
+	maxStall = 10 * 20 * time.Millisecond
+	// engineSlack is for what compiling and the race detector need beside the
+	// guest.
+	engineSlack = 96 << 20
+)
+
 // H1–H6: each module of the corpus, against the configuration as it is shipped
 // but for the time: it ends in its own way, in time, without stalling others,
-// and the next query of an honest hand is answered.
+// within its memory, and the next query of an honest hand is answered.
 func TestHostileModules(t *testing.T) {
 	engine := newEngine(t, sandbox.Config{})
 	honest, err := engine.Load(t.Context(), []byte(byHand), sandbox.Options{Name: "honest"})
@@ -147,7 +328,6 @@ func TestHostileModules(t *testing.T) {
 	if err != nil || len(files) != len(hostile) {
 		t.Errorf("%d modules, %d expectations, %v", len(files), len(hostile), err)
 	}
-	const timeout = 200 * time.Millisecond
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".wasm")
 		want, ok := hostile[name]
@@ -156,44 +336,7 @@ func TestHostileModules(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			limits := abi.Limits{Timeout: timeout}
-			if want.kind != abi.KindTimeout {
-				limits.Timeout = 20 * time.Second
-			}
-			before, measured := residentBytes()
-			module, err := engine.Load(t.Context(), readHostile(t, name), sandbox.Options{Name: "hostile", Limits: limits, Granted: []abi.Capability{abi.CapabilityKV}, Trusted: true})
-			if want.refused {
-				if !errors.Is(err, want.kind) || !strings.Contains(err.Error(), `hand "hostile": `) {
-					t.Fatalf("got %v, want %s", err, want.kind)
-				}
-				if want.check != nil {
-					want.check(t, sandbox.Result{}, err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			longest := stalls()
-			began := time.Now()
-			result, err := module.Query(t.Context(), abi.Query{Prompt: "answer", MaxOutputTokens: 1 << 20}, sandbox.Ports{})
-			took := time.Since(began)
-			// 20 ms by the design; ten times that where a machine is shared.
-			if stalled := longest(); stalled > 200*time.Millisecond {
-				t.Errorf("other goroutines stood still for %v", stalled)
-			}
-			if abi.KindOf(err) != want.kind {
-				t.Errorf("got %v, want %q", err, want.kind)
-			}
-			if want.kind == abi.KindTimeout && (took < timeout || took > timeout+500*time.Millisecond) {
-				t.Errorf("ended after %v, the limit is %v", took, timeout)
-			}
-			if want.check != nil {
-				want.check(t, result, err)
-			}
-			if after, _ := residentBytes(); measured && after-before > (64+32)<<20+engineSlack {
-				t.Errorf("the process grew by %d MiB", (after-before)>>20)
-			}
+			withstand(t, engine, readHostile(t, name), want)
 			if result, err := honest.Query(t.Context(), abi.Query{}, sandbox.Ports{}); err != nil || boundary.Neutral(result.Reply) != "hi" {
 				t.Errorf("the honest hand: %v", err)
 			}
@@ -201,26 +344,95 @@ func TestHostileModules(t *testing.T) {
 	}
 }
 
-// engineSlack is for what compiling and the race detector need beside the
-// guest.
-const engineSlack = 96 << 20
+// withstand loads a module, asks it and holds its end against what is expected.
+func withstand(t *testing.T, engine *sandbox.Engine, module []byte, want end) {
+	t.Helper()
+	limits := abi.Limits{Timeout: deadline}
+	if want.kind != abi.KindTimeout {
+		limits.Timeout = 20 * time.Second
+	}
+	runtime.GC()
+	before, measured := residentBytes()
+	hand, err := engine.Load(t.Context(), module, sandbox.Options{Name: "hostile", Limits: limits, Granted: []abi.Capability{abi.CapabilityKV}, Trusted: true})
+	if want.refused {
+		if !errors.Is(err, want.kind) || !strings.Contains(err.Error(), `hand "hostile": `) {
+			t.Fatalf("got %v, want %s", err, want.kind)
+		}
+		if want.check != nil {
+			want.check(t, sandbox.Result{}, err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { hand.Close() })
+	// A machine that others use stands still by itself now and then; a module
+	// that makes it does so each time.
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		goroutines := runtime.NumGoroutine()
+		end := watch()
+		began := time.Now()
+		result, err := hand.Query(t.Context(), abi.Query{Prompt: "answer", MaxOutputTokens: 1 << 20}, sandbox.Ports{})
+		took := time.Since(began)
+		stalled, resident := end()
+		if abi.KindOf(err) != want.kind {
+			t.Fatalf("got %v, want %q", err, want.kind)
+		}
+		if want.check != nil {
+			want.check(t, result, err)
+		}
+		settle(t, goroutines)
+		if measured && resident-before > (64+32)<<20+engineSlack {
+			t.Errorf("the process grew by %d MiB", (resident-before)>>20)
+		}
+		late := want.kind == abi.KindTimeout && (took < deadline || took > deadline+10*50*time.Millisecond)
+		if !late && stalled <= maxStall {
+			return
+		}
+		if attempt == attempts || took > 10*deadline {
+			t.Fatalf("ended after %v; other goroutines stood still for %v", took, stalled)
+		}
+	}
+}
+
+// settle waits until no more goroutines run than before: one that has done its
+// work may still be about to end.
+func settle(t *testing.T, before int) {
+	t.Helper()
+	for late := time.Now().Add(2 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		if time.Now().After(late) {
+			t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+			return
+		}
+	}
+}
 
 // H2 for fuel: what never ends runs out of it, with its own kind.
 func TestHostileModulesRunOutOfFuel(t *testing.T) {
 	engine := newEngine(t, sandbox.Config{})
-	for _, name := range []string{"call-tree", "call-tree-fill", "loop", "loop-switch", "loop-start", "loop-initialize", "locals-zeroed", "fills", "copies", "table-fills", "random"} {
+	for _, name := range slices.Sorted(maps.Keys(hostile)) {
+		if hostile[name].kind != abi.KindTimeout || slices.Contains(waiting, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
-			module, err := engine.Load(t.Context(), readHostile(t, name), sandbox.Options{Name: "hostile", Limits: abi.Limits{Fuel: 20_000_000}, Trusted: true})
+			hand, err := engine.Load(t.Context(), readHostile(t, name), sandbox.Options{Name: "hostile", Limits: abi.Limits{Fuel: 20_000_000, Timeout: 10 * time.Second}, Granted: []abi.Capability{abi.CapabilityKV}, Trusted: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			result, err := module.Query(t.Context(), abi.Query{Prompt: "answer"}, sandbox.Ports{})
+			t.Cleanup(func() { hand.Close() })
+			result, err := hand.Query(t.Context(), abi.Query{Prompt: "answer"}, sandbox.Ports{})
 			if !errors.Is(err, abi.KindOutOfFuel) || result.Fuel < 20_000_000 {
 				t.Errorf("%d units, %v", result.Fuel, err)
 			}
 		})
 	}
 }
+
+// waiting modules use time, and no fuel to speak of: they wait, or run into
+// another limit before.
+var waiting = []string{"sleep", "loop-sleep", "requests"}
 
 func TestHostileModulesAreBuiltFromTheirSources(t *testing.T) {
 	if _, err := exec.LookPath("wat2wasm"); err != nil {
@@ -235,8 +447,8 @@ func TestHostileModulesAreBuiltFromTheirSources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.HasPrefix(text, []byte(";; ")) || !bytes.Contains(text, []byte("\n;; Ends as: ")) {
-			t.Errorf("%s does not say what it tries and how it ends", filepath.Base(source))
+		if !bytes.HasPrefix(text, []byte(";; ")) || !bytes.Contains(text, []byte("\n;; Runs into: ")) || !bytes.Contains(text, []byte("\n;; Ends as: ")) {
+			t.Errorf("%s does not say what it tries, what it runs into and how it ends", filepath.Base(source))
 		}
 		var flags []string
 		if _, rest, ok := strings.Cut(string(text), ";; Built with: wat2wasm "); ok {
@@ -255,38 +467,5 @@ func TestHostileModulesAreBuiltFromTheirSources(t *testing.T) {
 		if name := strings.TrimSuffix(filepath.Base(source), ".wat"); !bytes.Equal(got, readHostile(t, name)) {
 			t.Errorf("%s.wasm is not what its source builds: run testdata/hostile/build.sh", name)
 		}
-	}
-}
-
-// Decode bombs: a few bytes that claim to hold 2^32−1 of something are refused
-// before anything is allocated for it.
-func TestDecodeBombs(t *testing.T) {
-	const many = "\xff\xff\xff\xff\x0f"
-	section := func(id byte, content string) string { return string([]byte{id, byte(len(content))}) + content }
-	one := section(1, "\x01\x60\x00\x00") + section(3, "\x01\x00")
-	engine := newEngine(t, sandbox.Config{})
-	for name, bomb := range map[string]string{
-		"types": section(1, many), "parameters": section(1, "\x01\x60"+many), "results": section(1, "\x01\x60\x00"+many), "imports": section(2, many),
-		"functions": section(3, many), "tables": section(4, many), "memories": section(5, many), "globals": section(6, many), "exports": section(7, many),
-		"elements": section(9, many), "elements of a segment": section(9, "\x01\x00\x41\x00\x0b"+many), "bodies": section(10, many),
-		"locals": one + section(10, "\x01\x0a\x01"+many+"\x7f\x0b"), "runs of locals": one + section(10, "\x01\x07"+many+"\x0b"),
-		"many runs of locals": one + section(10, "\x01\x2a\x06"+strings.Repeat(many+"\x7f", 6)+"\x0b"), "labels": one + section(10, "\x01\x0a\x00\x41\x00\x0e"+many+"\x0b"),
-		"data": section(11, many), "bytes of data": section(11, "\x01\x00\x41\x00\x0b"+many), "data count": section(12, many),
-		"a name": section(2, "\x01"+many), "a custom section": section(0, many), "a section": "\x01" + many,
-		"names": section(0, "\x04name\x01\x06"+many),
-	} {
-		t.Run(name, func(t *testing.T) {
-			module := []byte("\x00asm\x01\x00\x00\x00" + bomb)
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			_, err := engine.Load(t.Context(), module, sandbox.Options{Name: "bomb"})
-			runtime.ReadMemStats(&after)
-			if !errors.Is(err, abi.KindBadModule) {
-				t.Errorf("got %v", err)
-			}
-			if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
-				t.Errorf("%d bytes were allocated for %d", grown, len(module))
-			}
-		})
 	}
 }

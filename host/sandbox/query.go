@@ -494,6 +494,10 @@ type logBuffer struct {
 	dropped              int
 }
 
+// unitsLine is what a line of the log costs, and a piece that is written,
+// beside its bytes.
+const unitsLine = 64
+
 func (l *logBuffer) add(level abi.Level, text string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
@@ -521,12 +525,14 @@ type logWriter struct {
 }
 
 func (w *logWriter) Write(b []byte) (int, error) {
-	w.call.charge(len(b))
+	w.call.use(unitsLine + int64(len(b)/bytesPerUnit))
 	for piece := range bytes.Lines(b) {
 		// A line without an end is cut where none would be kept.
 		room := max(w.call.module.limits.LogBytes+1-len(w.rest), 0)
 		w.rest = append(w.rest, piece[:min(len(piece), room)]...)
 		if piece[len(piece)-1] == '\n' {
+			// A megabyte may be as many lines: each may be the last.
+			w.call.use(unitsLine)
 			w.flush()
 		}
 	}
@@ -541,6 +547,7 @@ func (w *logWriter) flush() {
 type replyWriter struct{ call *call }
 
 func (w replyWriter) Write(b []byte) (int, error) {
+	w.call.use(unitsLine)
 	w.call.addReply(b)
 	return len(b), nil
 }

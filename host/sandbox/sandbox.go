@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -235,7 +234,7 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 		return err
 	}
 	m.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(m.cache))
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, m.runtime); err != nil {
+	if err := instantiateWASI(ctx, m.runtime); err != nil {
 		return err
 	}
 	if err := instantiateHostModules(ctx, m.runtime); err != nil {

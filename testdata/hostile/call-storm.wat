@@ -1,4 +1,5 @@
 ;; Calls a capability until it is refused.
+;; Runs into: capability calls.
 ;; Ends as: hand failed, with the code of too_many_calls, -5.
 (module
   (import "glovebox_kv" "get" (func $get (param i32 i32) (result i32)))

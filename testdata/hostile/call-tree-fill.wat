@@ -1,4 +1,5 @@
 ;; A tree of calls whose leaves fill 64 KiB each.
+;; Runs into: wall time or fuel, charged by size.
 ;; Ends as: timeout.
 (module
   (memory 1)

@@ -1,4 +1,5 @@
 ;; 45 functions, each calling the next twice, without a loop: 2^45 calls from 300 bytes.
+;; Runs into: wall time or fuel.
 ;; Ends as: timeout.
 (module
   (func $f0 (call $f1) (call $f1))

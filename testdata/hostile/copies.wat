@@ -1,4 +1,5 @@
 ;; 2,000 times 10 MB are copied onto themselves, without a loop.
+;; Runs into: wall time or fuel, charged by size.
 ;; Ends as: timeout.
 (module
   (memory 160)

@@ -1,4 +1,5 @@
 ;; Catches exceptions, and so what would end it.
+;; Runs into: the features that hands can use.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --enable-exceptions
 (module

@@ -1,4 +1,5 @@
 ;; Exports something under the prefix of metering.
+;; Runs into: names and indices of exports.
 ;; Ends as: refused: bad module.
 (module
   (func (export "glovebox_meter_anything"))

@@ -1,4 +1,5 @@
 ;; Exports a global under the name of the counter.
+;; Runs into: names and indices of exports.
 ;; Ends as: refused: bad module.
 (module
   (func (export "glovebox_meter_fuel"))

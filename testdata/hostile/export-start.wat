@@ -1,4 +1,5 @@
 ;; Exports a function under the name of the start.
+;; Runs into: names and indices of exports.
 ;; Ends as: refused: bad module.
 (module
   (func (export "glovebox_meter_start"))

@@ -1,4 +1,5 @@
 ;; Two exports of one name.
+;; Runs into: names and indices of exports.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --no-check
 (module

@@ -1,4 +1,5 @@
 ;; 3,000 times 10 MB are filled, without a loop: the engine looks at no deadline meanwhile.
+;; Runs into: wall time or fuel, charged by size.
 ;; Ends as: timeout.
 (module
   (memory 160)

@@ -1,4 +1,5 @@
 ;; Imports what no hand can have.
+;; Runs into: the imports of the contract.
 ;; Ends as: refused: bad module.
 (module
   (import "env" "table" (table 1 funcref))

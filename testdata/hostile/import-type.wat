@@ -1,4 +1,5 @@
 ;; Imports a function of the contract with another type.
+;; Runs into: the imports of the contract.
 ;; Ends as: refused: bad module.
 (module
   (import "glovebox" "reply" (func (param i64) (result i64)))

@@ -1,4 +1,5 @@
 ;; Imports http, which nobody granted.
+;; Runs into: what is granted.
 ;; Ends as: refused: not granted.
 (module
   (import "glovebox_http" "fetch" (func (param i32 i32) (result i32)))

@@ -1,4 +1,5 @@
 ;; An index that is out of range, and would be in range after metering.
+;; Runs into: validation against the original index spaces.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --no-check
 (module

@@ -1,4 +1,5 @@
 ;; Logs 100,000 lines.
+;; Runs into: bytes and lines of the log.
 ;; Ends as: an answer: the log is capped and the rest counted.
 (module
   (import "glovebox" "reply" (func $reply (param i32 i32) (result i32)))

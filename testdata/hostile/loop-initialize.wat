@@ -1,4 +1,5 @@
 ;; An endless loop in _initialize.
+;; Runs into: wall time or fuel.
 ;; Ends as: timeout.
 (module
   (func (export "_initialize") (loop $l (br $l)))

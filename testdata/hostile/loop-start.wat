@@ -1,4 +1,5 @@
 ;; An endless loop in the start section, which runs before any export is called.
+;; Runs into: wall time or fuel.
 ;; Ends as: timeout.
 (module
   (start $s)

@@ -1,4 +1,5 @@
 ;; An endless loop through a branch table.
+;; Runs into: wall time or fuel.
 ;; Ends as: timeout.
 (module
   (memory (export "memory") 1)

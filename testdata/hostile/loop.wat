@@ -1,4 +1,5 @@
 ;; An endless loop.
+;; Runs into: wall time or fuel.
 ;; Ends as: timeout, or out of fuel.
 (module
   (memory (export "memory") 1)

@@ -1,4 +1,5 @@
 ;; A memory with 64-bit addresses.
+;; Runs into: the features that hands can use.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --enable-memory64
 (module

@@ -1,4 +1,5 @@
 ;; The memory grows to the sky, a page at a time, each touched.
+;; Runs into: linear memory.
 ;; Ends as: out of memory.
 (module
   (memory 1)

@@ -1,4 +1,5 @@
 ;; A memory of 4 GiB.
+;; Runs into: linear memory.
 ;; Ends as: refused: out of memory.
 (module
   (memory 65536)

@@ -1,4 +1,5 @@
 ;; A memory shared between threads.
+;; Runs into: the features that hands can use.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --enable-threads
 (module

@@ -1,4 +1,5 @@
 ;; Two memories.
+;; Runs into: the features that hands can use.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --enable-multi-memory
 (module

@@ -1,4 +1,5 @@
 ;; Asks for 64 MiB of random bytes again and again: a host call that does not touch fuel.
+;; Runs into: wall time or fuel, both checked in host calls.
 ;; Ends as: timeout.
 (module
   (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))

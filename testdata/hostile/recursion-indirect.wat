@@ -1,4 +1,5 @@
 ;; Endless recursion through a table.
+;; Runs into: the call stack.
 ;; Ends as: stack overflow.
 (module
   (type $t (func (result i32)))

@@ -1,4 +1,5 @@
 ;; Endless recursion of two functions.
+;; Runs into: the call stack.
 ;; Ends as: stack overflow.
 (module
   (func $f (result i32) (i32.add (call $g) (i32.const 1)))

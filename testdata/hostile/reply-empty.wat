@@ -1,4 +1,5 @@
 ;; Says nothing.
+;; Runs into: bytes and form of the reply.
 ;; Ends as: an answer without a block.
 (module
   (memory (export "memory") 1)

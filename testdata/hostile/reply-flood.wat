@@ -1,4 +1,5 @@
 ;; Replies 64 MiB.
+;; Runs into: bytes and form of the reply.
 ;; Ends as: an answer that is cut.
 (module
   (import "glovebox" "reply" (func $reply (param i32 i32) (result i32)))

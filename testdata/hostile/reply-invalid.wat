@@ -1,4 +1,5 @@
 ;; Replies bytes that are not UTF-8.
+;; Runs into: bytes and form of the reply.
 ;; Ends as: an answer with replacement characters.
 (module
   (import "glovebox" "reply" (func $reply (param i32 i32) (result i32)))

@@ -1,4 +1,5 @@
 ;; Sleeps for an hour.
+;; Runs into: wall time, which a sleep waits on.
 ;; Ends as: timeout.
 (module
   (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))

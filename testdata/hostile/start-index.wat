@@ -1,4 +1,5 @@
 ;; A start function that does not exist.
+;; Runs into: validation against the original index spaces.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --no-check
 (module

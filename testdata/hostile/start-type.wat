@@ -1,4 +1,5 @@
 ;; A start function that takes a value.
+;; Runs into: validation.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --no-check
 (module

@@ -1,4 +1,5 @@
 ;; A table grows by a million elements until it cannot.
+;; Runs into: table elements, or the number of tables.
 ;; Ends as: an answer: the table stops at the limit.
 (module
   (table 1 funcref)

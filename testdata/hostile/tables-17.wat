@@ -1,4 +1,5 @@
 ;; One table more than a module may have.
+;; Runs into: table elements, or the number of tables.
 ;; Ends as: refused: bad module.
 (module
   (table 1 funcref)

@@ -1,4 +1,5 @@
 ;; 1,000 tables of a million elements.
+;; Runs into: table elements, or the number of tables.
 ;; Ends as: refused: out of memory.
 (module
   (table 1000000 funcref)

@@ -1,4 +1,5 @@
 ;; A tail call, which needs no stack.
+;; Runs into: the features that hands can use.
 ;; Ends as: refused: bad module.
 ;; Built with: wat2wasm --enable-tail-call
 (module

@@ -1,4 +1,5 @@
 ;; A data segment beyond the memory.
+;; Runs into: no limit: it ends itself.
 ;; Ends as: trap.
 (module
   (memory 1)

@@ -1,4 +1,5 @@
 ;; Divides by zero.
+;; Runs into: no limit: it ends itself.
 ;; Ends as: trap.
 (module
   (memory (export "memory") 1)

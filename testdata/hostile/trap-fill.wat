@@ -1,4 +1,5 @@
 ;; Fills beyond its memory, in more than one piece: nothing is written.
+;; Runs into: no limit: it ends itself.
 ;; Ends as: trap.
 (module
   (memory (export "memory") 1)

@@ -1,4 +1,5 @@
 ;; Reads beyond its memory.
+;; Runs into: no limit: it ends itself.
 ;; Ends as: trap.
 (module
   (memory (export "memory") 1)

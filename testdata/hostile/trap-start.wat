@@ -1,4 +1,5 @@
 ;; Traps in the start section.
+;; Runs into: no limit: it ends itself.
 ;; Ends as: trap.
 (module
   (start $s)

@@ -1,4 +1,5 @@
 ;; Traps.
+;; Runs into: no limit: it ends itself.
 ;; Ends as: trap.
 (module
   (memory (export "memory") 1)

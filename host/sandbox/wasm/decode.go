@@ -22,7 +22,9 @@ func Decode(data []byte) (*Module, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.Sections = append(m.Sections, s)
+		if m.Sections = append(m.Sections, s); len(m.Sections) > maxSections {
+			return nil, &Error{Offset: r.at, Rule: fmt.Sprintf("more than %d sections", maxSections)}
+		}
 		if s.ID == SectionCustom {
 			continue
 		}
@@ -68,9 +70,21 @@ func (m *Module) agree(end int) error {
 	return nil
 }
 
+// Bounds on what a module lists, far above what toolchains write: Go's linker
+// makes tens of thousands of data segments. They hold before an entry is kept.
+const (
+	maxTypes    = 200_000
+	maxEntries  = 200_000 // imports, functions, tables, globals, exports, element segments
+	maxSegments = 1_000_000
+	maxElements = 1 << 18 // of all element segments together
+	maxSections = 1_000
+)
+
 func (m *Module) read(id SectionID, r *reader) (err error) {
+	r.most = maxEntries
 	switch id {
 	case SectionType:
+		r.most = maxTypes
 		m.Types, err = vector(r, (*reader).functionType)
 	case SectionImport:
 		m.Imports, err = vector(r, (*reader).importEntry)
@@ -93,6 +107,7 @@ func (m *Module) read(id SectionID, r *reader) (err error) {
 	case SectionCode:
 		m.Bodies, err = vector(r, (*reader).body)
 	case SectionData:
+		r.most = maxSegments
 		m.Data, err = vector(r, (*reader).segment)
 	}
 	return err
@@ -274,6 +289,8 @@ func (r *reader) element() (s ElementSegment, err error) {
 	}
 	s.Type = FuncRef
 	expressions := flag&4 != 0
+	defer func(most int) { r.most = most }(r.most)
+	r.most = maxElements - r.elements
 	switch {
 	case flag&1 == 0:
 		if flag&2 != 0 {
@@ -303,9 +320,11 @@ func (r *reader) element() (s ElementSegment, err error) {
 		s.Items = []Expression{}
 		items, err := vector(r, (*reader).constant)
 		s.Items = append(s.Items, items...)
+		r.elements += len(items)
 		return s, err
 	}
 	s.Functions, err = vector(r, (*reader).u32)
+	r.elements += len(s.Functions)
 	return s, err
 }
 

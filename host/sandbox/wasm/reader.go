@@ -12,6 +12,9 @@ type reader struct {
 	where string
 	// base is where data begins in the module.
 	base int
+	// most bounds a count beside the bytes that are left, if it is not zero;
+	// elements counts those of the element segments so far.
+	most, elements int
 }
 
 func (r *reader) broken(rule string) error {
@@ -111,6 +114,9 @@ func (r *reader) count() (int, error) {
 	}
 	if uint64(n) > uint64(r.left()) {
 		return 0, r.broken(fmt.Sprintf("a count of %d where %d bytes are left", n, r.left()))
+	}
+	if r.most > 0 && int64(n) > int64(r.most) {
+		return 0, r.broken(fmt.Sprintf("a count of %d: at most %d are allowed", n, r.most))
 	}
 	return int(n), nil
 }

@@ -1,0 +1,8 @@
+;; A global in the initial value of another. It is out of range, and would be in range after
+;; metering.
+;; Runs into: validation against the original index spaces.
+;; Ends as: refused: bad module.
+;; Built with: wat2wasm --no-check
+(module
+  (global i64 (global.get 1))
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0)))

@@ -1,0 +1,7 @@
+;; The type of a function. It is out of range, and would be in range after metering.
+;; Runs into: validation against the original index spaces.
+;; Ends as: refused: bad module.
+;; Built with: wat2wasm --no-check
+(module
+  (func (export "glovebox_query_v1") (result i32) (i32.const 0))
+  (func (type 1)))
