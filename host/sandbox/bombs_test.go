@@ -474,6 +474,9 @@ func (o outcome) contained() bool {
 // Compile bombs: bodies of 8 to 250 KB that took the engine from seconds to
 // for ever are refused, or they compile within the bounds.
 func TestCompileBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes tens of seconds")
+	}
 	if raced() {
 		t.Skip("the race detector multiplies time and memory")
 	}
@@ -498,6 +501,9 @@ func TestCompileBombs(t *testing.T) {
 // Section bombs: up to 32 MiB of the smallest entries of one section. What the
 // decoder makes of an entry is many times its size.
 func TestSectionBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes tens of seconds")
+	}
 	if raced() {
 		t.Skip("the race detector multiplies time and memory")
 	}
@@ -596,6 +602,9 @@ func sorted[V any](of map[string]V) []string {
 // admitted, and reports which took longest. It is seeded: the same duration on
 // the same machine looks at about the same modules.
 func TestSearchForSlowCompiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes tens of seconds")
+	}
 	if raced() {
 		t.Skip("the race detector multiplies time and memory")
 	}

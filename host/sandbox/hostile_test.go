@@ -411,6 +411,9 @@ func settle(t *testing.T, before int) {
 
 // H2 for fuel: what never ends runs out of it, with its own kind.
 func TestHostileModulesRunOutOfFuel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes tens of seconds")
+	}
 	engine := newEngine(t, sandbox.Config{})
 	for _, name := range slices.Sorted(maps.Keys(hostile)) {
 		if hostile[name].kind != abi.KindTimeout || slices.Contains(waiting, name) {
