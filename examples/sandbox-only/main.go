@@ -13,10 +13,14 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
 
 func main() {
+	// This program is also the process that compiles modules: compiling cannot
+	// be interrupted, a process can be ended.
+	registry.CompilerMain()
 	if len(os.Args) != 3 {
 		log.Fatal("usage: sandbox-only FILE.wasm PROMPT")
 	}
@@ -32,7 +36,11 @@ func ask(ctx context.Context, file, prompt string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	engine, err := sandbox.New(sandbox.Config{})
+	compiler, err := registry.Self()
+	if err != nil {
+		return "", err
+	}
+	engine, err := sandbox.New(sandbox.Config{Compiler: compiler})
 	if err != nil {
 		return "", err
 	}
