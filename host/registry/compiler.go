@@ -20,9 +20,9 @@ const compileArgument = "__glovebox_compile"
 // Limits of one compilation. An honest Go guest with net/http takes 2.7 s on a
 // quiet machine.
 const (
-	compileWall       = 30 * time.Second
-	compileCPUSeconds = 10
-	compileDataBytes  = 1 << 30
+	compileWall       = slowdown * 30 * time.Second
+	compileCPUSeconds = slowdown * 10
+	compileDataBytes  = slowdown << 30
 )
 
 // Compiler compiles modules in a process of its own, with an empty environment
