@@ -33,6 +33,7 @@ const (
 	unitsVector       = 8
 	unitsSubscription = 64
 	pathBytesPerUnit  = 8
+	maxPathBytes      = 4 << 10
 	// bytesPerEntry is the least that an entry of a list takes in memory.
 	bytesPerEntry = 8
 )
@@ -63,7 +64,10 @@ func (d wasiDoor) Before(ctx context.Context, _ api.Module, _ api.FunctionDefini
 		// More than the memory holds is refused by the engine before it walks.
 		n := int64(uint32(params[l.parameter]))
 		if l.units == 0 {
-			units += min(n, int64(c.memory.size)) / pathBytesPerUnit
+			// There are no directories: whatever a path names is not there, and
+			// the engine need not walk over all of a long one to say so.
+			params[l.parameter] = min(params[l.parameter], maxPathBytes)
+			units += min(n, maxPathBytes) / pathBytesPerUnit
 		} else {
 			units += min(n, int64(c.memory.size)/bytesPerEntry) * l.units
 		}
