@@ -236,6 +236,8 @@ func interfaceAddrs() ([]netip.Addr, error) {
 type pinned struct {
 	target target
 	addrs  []netip.Addr
+	// permit is asked before each connection is made.
+	permit func() error
 }
 
 type pinnedKey struct{}
@@ -248,6 +250,9 @@ func (e *Egress) dial(ctx context.Context, network, hostPort string) (net.Conn, 
 	p, ok := ctx.Value(pinnedKey{}).(pinned)
 	if !ok || p.target.hostPort() != hostPort {
 		return nil, errNotPinned
+	}
+	if err := p.permit(); err != nil {
+		return nil, err
 	}
 	connect := e.Dial
 	if connect == nil {

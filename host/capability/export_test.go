@@ -25,7 +25,7 @@ func DialUnpinned(ctx context.Context, e *Egress, hostPort string) error {
 
 // ControlPinned is what the kernel's address is checked with.
 func ControlPinned(checked netip.AddrPort, address string) error {
-	return pinned{target{port: checked.Port()}, []netip.Addr{checked.Addr()}}.control(context.Background(), "tcp", address, nil)
+	return pinned{target{port: checked.Port()}, []netip.Addr{checked.Addr()}, nil}.control(context.Background(), "tcp", address, nil)
 }
 
 // Redact redacts value from text up to cut.

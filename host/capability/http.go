@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -144,10 +145,10 @@ func (h *HTTP) Fetch(ctx context.Context, r abi.HTTPFetchRequest, budget abi.HTT
 	for {
 		answer, err := x.do(ctx, next)
 		if err != nil {
-			return abi.HTTPFetchResult{}, nil, min(x.sent, budget.Requests), err
+			return abi.HTTPFetchResult{}, nil, int(x.sent.Load()), err
 		}
 		if answer.next == nil {
-			return answer.head, answer.body, min(x.sent, budget.Requests), nil
+			return answer.head, answer.body, int(x.sent.Load()), nil
 		}
 		next = answer.next
 	}
@@ -158,7 +159,7 @@ type exchange struct {
 	*HTTP
 	budget   abi.HTTPBudget
 	deadline time.Time
-	sent     int
+	sent     atomic.Int64
 	hops     int
 }
 
@@ -289,7 +290,7 @@ func (x *exchange) permit(query, ctx context.Context, n *hop) ([]netip.Addr, err
 // refuse applies what needs no look at the network.
 func (x *exchange) refuse(n *hop) *refusal {
 	switch {
-	case x.sent >= x.budget.Requests:
+	case int(x.sent.Load()) >= x.budget.Requests:
 		return &refusal{abi.KindQuotaExceeded, "the requests of the query are used up: http_requests is the limit"}
 	case x.hops > maxRedirects:
 		return &refusal{abi.KindQuotaExceeded, fmt.Sprintf("more than %d redirects", maxRedirects)}
@@ -333,7 +334,7 @@ func (x *exchange) secretsFor(n *hop) []boundSecret {
 	return all
 }
 
-// errOverBudget ends a request that the transport began once more.
+// errOverBudget keeps the transport from sending a request once more.
 var errOverBudget = errors.New("the requests of the query are used up")
 
 func (x *exchange) send(ctx context.Context, n *hop, addrs []netip.Addr) (*http.Response, error) {
@@ -341,17 +342,17 @@ func (x *exchange) send(ctx context.Context, n *hop, addrs []netip.Addr) (*http.
 	if err != nil || u.Host != authority(n.target.scheme, n.target.host, n.target.port) || u.EscapedPath() != n.target.path {
 		return nil, fmt.Errorf("%s: the URL can be read in two ways: %w", ActionHTTPFetch, abi.KindBadRequest)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// A request that failed on a connection kept open is sent again by
-		// the transport: it counts again.
-		GotConn: func(httptrace.GotConnInfo) {
-			if x.sent++; x.sent > x.budget.Requests {
-				cancel(errOverBudget)
-			}
-		},
-	})
-	ctx = context.WithValue(ctx, pinnedKey{}, pinned{n.target, addrs})
+	ctx, cancel := context.WithCancel(ctx)
+	// A request that failed on a connection kept open is sent again by the
+	// transport: it counts again. As one connection at most is kept, the second
+	// time needs a new one, and that can be refused before anything is sent.
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Add(1) }})
+	ctx = context.WithValue(ctx, pinnedKey{}, pinned{n.target, addrs, func() error {
+		if int(x.sent.Load()) >= x.budget.Requests {
+			return errOverBudget
+		}
+		return nil
+	}})
 	request := &http.Request{Method: n.method, URL: u, Header: n.header.Clone(), Body: http.NoBody}
 	if len(n.body) > 0 {
 		request.ContentLength = int64(len(n.body))
@@ -370,7 +371,7 @@ func (x *exchange) send(ctx context.Context, n *hop, addrs []netip.Addr) (*http.
 	response, err := x.transport.RoundTrip(request.WithContext(ctx))
 	if err != nil {
 		err = x.failure(ctx, err)
-		cancel(nil)
+		cancel()
 		return nil, err
 	}
 	response.Body = &cancelled{response.Body, cancel}
@@ -380,12 +381,12 @@ func (x *exchange) send(ctx context.Context, n *hop, addrs []netip.Addr) (*http.
 // cancelled releases a request's context when its body is closed.
 type cancelled struct {
 	io.ReadCloser
-	cancel context.CancelCauseFunc
+	cancel context.CancelFunc
 }
 
 func (c *cancelled) Close() error {
 	err := c.ReadCloser.Close()
-	c.cancel(nil)
+	c.cancel()
 	return err
 }
 
@@ -527,7 +528,7 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 	_, corrupt := errors.AsType[flate.CorruptInputError](err)
 	op, network := errors.AsType[*net.OpError](err)
 	switch {
-	case errors.Is(context.Cause(ctx), errOverBudget):
+	case errors.Is(err, errOverBudget):
 		text, kind = errOverBudget.Error(), abi.KindQuotaExceeded
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("%s: %w", ActionHTTPFetch, ctx.Err())
