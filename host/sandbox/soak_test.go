@@ -27,6 +27,10 @@ var soaked = []string{
 // modules are loaded and refused. The honest hands are answered throughout, each
 // hostile one ends in its own way, and neither memory nor goroutines grow.
 func TestSoak(t *testing.T) {
+	queries, timeout := *soak, 20*time.Second
+	if raced() {
+		queries, timeout = min(queries, 120), 5*time.Minute
+	}
 	engine := newEngine(t, sandbox.Config{})
 	goHand := load(t, engine, build.Reactor, abi.Limits{Concurrent: 8})
 	small, err := engine.Load(t.Context(), []byte(byHand), sandbox.Options{Name: "by-hand", Limits: abi.Limits{Concurrent: 8}})
@@ -42,7 +46,7 @@ func TestSoak(t *testing.T) {
 	}
 	var guests []guest
 	for _, name := range soaked {
-		limits := abi.Limits{Timeout: 20 * time.Second, Concurrent: 8, MemoryBytes: 64 << 20}
+		limits := abi.Limits{Timeout: timeout, Concurrent: 8, MemoryBytes: 64 << 20}
 		if hostile[name].kind == abi.KindTimeout {
 			limits.Timeout = 100 * time.Millisecond
 		}
@@ -68,7 +72,7 @@ func TestSoak(t *testing.T) {
 		group.Go(func() {
 			for {
 				n := int(next.Add(1)) - 1
-				if n >= *soak {
+				if n >= queries {
 					return
 				}
 				g := guests[n%len(guests)]
@@ -86,10 +90,10 @@ func TestSoak(t *testing.T) {
 						t.Errorf("query %d: %v", n, err)
 					}
 				}
-				if n > *soak/10 {
+				if n > queries/10 {
 					resident, _ := residentBytes()
 					mu.Lock()
-					half := &halves[min(2*n / *soak, 1)]
+					half := &halves[min(2*n/queries, 1)]
 					half.resident = max(half.resident, resident)
 					half.goroutines = max(half.goroutines, int64(runtime.NumGoroutine()))
 					mu.Unlock()
@@ -100,10 +104,10 @@ func TestSoak(t *testing.T) {
 	group.Wait()
 	first, second := halves[0], halves[1]
 	t.Logf("%d queries; at most %d MiB resident and %d goroutines in the first half, %d MiB and %d in the second",
-		*soak, first.resident>>20, first.goroutines, second.resident>>20, second.goroutines)
+		queries, first.resident>>20, first.goroutines, second.resident>>20, second.goroutines)
 	// A short run has few peaks, of which one memory more or less decides.
 	slack := first.resident / 20
-	if *soak < 5000 {
+	if queries < 5000 {
 		slack = 64 << 20
 	}
 	if second.resident > first.resident+slack && !raced() { // the detector keeps what it has seen
