@@ -209,7 +209,7 @@ func (w *world) checkCoverage() {
 			covered = append(covered, item.Message.ID)
 			continue
 		}
-		sources, err := w.store.Expand(w.t.Context(), w.anna, item.Summary.ID)
+		sources, err := w.store.Expand(w.t.Context(), w.anna, item.Summary.ID, memory.MessageQuery{})
 		if err != nil {
 			w.t.Fatal(err)
 		}

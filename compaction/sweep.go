@@ -80,7 +80,7 @@ func (e *Engine) sweep(ctx context.Context, t Turn) (SweepReport, error) {
 			passedOver++
 			continue
 		}
-		summary, err := e.store.CommitLeaf(ctx, t.User, frontier.Revision, leaf)
+		summary, err := e.store.CommitSummary(ctx, t.User, frontier.Revision, leaf)
 		switch {
 		case errors.Is(err, memory.ErrConflict):
 			report.Stopped = stoppedConflict
@@ -224,12 +224,12 @@ func newestRefresh(items []memory.Item) int {
 
 // summarise makes the leaf of a run; not ok if it would not be smaller than
 // what it stands for.
-func (e *Engine) summarise(ctx context.Context, t Turn, r run) (memory.Leaf, bool, error) {
+func (e *Engine) summarise(ctx context.Context, t Turn, r run) (memory.NewSummary, bool, error) {
 	// The heading of a summary alone costs as much as a short run.
 	if r.tokens() <= minSummaryTokens {
-		return memory.Leaf{}, false, nil
+		return memory.NewSummary{}, false, nil
 	}
-	leaf := memory.Leaf{ID: memory.NewID[memory.SummaryID](), At: t.At, Level: memory.LevelNormal}
+	leaf := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: t.At, SummaryText: memory.SummaryText{Level: memory.LevelNormal}}
 	for _, m := range r.messages {
 		leaf.Messages = append(leaf.Messages, m.ID)
 	}

@@ -39,6 +39,9 @@ type Block struct {
 	External boundary.Content
 	// IsError marks the result of a call that failed.
 	IsError bool
+	// File, if not zero, is where the whole block is: Text or External is its
+	// outline.
+	File FileID
 
 	original json.RawMessage
 }
@@ -68,6 +71,7 @@ type blockJSON struct {
 	Input   json.RawMessage   `json:"input,omitempty"`
 	Content *boundary.Content `json:"content,omitempty"`
 	IsError bool              `json:"is_error,omitempty"`
+	File    json.RawMessage   `json:"file,omitempty"`
 }
 
 // MarshalJSON writes an object with "type" and the fields of that type.
@@ -76,8 +80,14 @@ func (b Block) MarshalJSON() ([]byte, error) {
 		return b.original, nil
 	}
 	out := blockJSON{Type: b.Type, ID: b.ID, Name: b.Name, Input: b.Input, IsError: b.IsError}
+	if !b.File.IsZero() {
+		out.File = json.RawMessage(`"` + b.File.String() + `"`)
+	}
 	switch b.Type {
-	case BlockText, BlockThinking:
+	case BlockText, BlockThinking, BlockFile:
+		if b.Type == BlockFile && b.File.IsZero() {
+			return nil, fmt.Errorf("block of type %q without a file's id: %w", b.Type, ErrInvalid)
+		}
 		out.Text = &b.Text
 	case BlockExternal, BlockToolResult:
 		out.Content = &b.External
@@ -127,6 +137,11 @@ func (b *Block) UnmarshalJSON(data []byte) error {
 		if in.Content != nil {
 			decoded.External = *in.Content
 		}
+		// Others use the name for what they like.
+		var id string
+		if json.Unmarshal(in.File, &id) == nil {
+			decoded.File, _ = ParseID[FileID](id)
+		}
 	}
 	*b = decoded
 	return nil
@@ -135,7 +150,7 @@ func (b *Block) UnmarshalJSON(data []byte) error {
 // known reports whether this version reads the fields of such blocks.
 func (t BlockType) known() bool {
 	switch t {
-	case BlockText, BlockThinking, BlockToolCall, BlockToolResult, BlockExternal:
+	case BlockText, BlockThinking, BlockToolCall, BlockToolResult, BlockExternal, BlockFile:
 		return true
 	}
 	return false
@@ -158,6 +173,10 @@ func join(blocks []Block, external func(boundary.Content) string) string {
 		switch b.Type {
 		case BlockText:
 			part = b.Text
+		case BlockFile:
+			if part = b.Text; b.File.IsZero() {
+				part = "[a file that this version cannot show]"
+			}
 		case BlockThinking:
 			// Thinking goes back only to the provider that made it.
 		case BlockToolCall:
@@ -174,6 +193,9 @@ func join(blocks []Block, external func(boundary.Content) string) string {
 			part = external(b.External)
 		default:
 			part = "[a block that this version cannot show]"
+		}
+		if !b.File.IsZero() {
+			part += "\n[This is an outline. The whole is file " + b.File.String() + ".]"
 		}
 		if strings.TrimSpace(part) != "" {
 			parts = append(parts, part)

@@ -17,6 +17,7 @@ type (
 	sessionKind struct{}
 	messageKind struct{}
 	summaryKind struct{}
+	fileKind    struct{}
 )
 
 // The ids of everything that has one.
@@ -26,6 +27,7 @@ type (
 	SessionID = ID[sessionKind]
 	MessageID = ID[messageKind]
 	SummaryID = ID[summaryKind]
+	FileID    = ID[fileKind]
 )
 
 // NewID returns a new UUIDv7, which sorts by the time it was made.

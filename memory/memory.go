@@ -14,7 +14,6 @@
 package memory
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -41,6 +40,8 @@ var (
 	ErrNewer = errors.New("written by a newer version")
 	// ErrForeign says that the file is not a store of this program.
 	ErrForeign = errors.New("not a glovebox database")
+	// ErrWiped says that everything of the user is being removed.
+	ErrWiped = errors.New("the user is being wiped")
 	// ErrReadOnly says that the store cannot be written: the file or its
 	// directory does not allow it, or it was opened for reading.
 	ErrReadOnly = errors.New("read-only")
@@ -155,6 +156,16 @@ const (
 	TrustExternal Trust = "external"
 )
 
+// Least returns the lesser of two trusts.
+func (t Trust) Least(other Trust) Trust {
+	for _, low := range []Trust{TrustExternal, TrustDerived} {
+		if t == low || other == low {
+			return low
+		}
+	}
+	return TrustDirect
+}
+
 // Draft is a message before it is stored.
 type Draft struct {
 	Role   Role
@@ -248,9 +259,11 @@ type Summary struct {
 	Earliest    time.Time `json:"earliest_at"`
 	Latest      time.Time `json:"latest_at"`
 	Descendants int       `json:"descendants"`
-	Level       Level     `json:"level"`
-	Model       string    `json:"model"`
-	CreatedAt   time.Time `json:"created_at"`
+	// Trust is the least of what the summary was made from.
+	Trust     Trust     `json:"trust"`
+	Level     Level     `json:"level"`
+	Model     string    `json:"model"`
+	CreatedAt time.Time `json:"created_at"`
 }
 
 // Shown returns the summary as the model sees it.
@@ -265,18 +278,25 @@ func (s Summary) Shown() string {
 	return b.String()
 }
 
-// Leaf is a summary of messages before it is stored. The caller chooses the id,
+// NewSummary is a summary before it is stored. The caller chooses the id,
 // because the frame of External names it.
-type Leaf struct {
+type NewSummary struct {
 	ID SummaryID
-	// Messages is the run it replaces: neighbours in the frontier, in order,
-	// at least one.
-	Messages []MessageID
+	// Messages or Summaries is the run it replaces: neighbours in the
+	// frontier, in order, at least one. Messages make a leaf, of depth 0;
+	// summaries are all of one depth and make one of the depth above.
+	Messages  []MessageID
+	Summaries []SummaryID
+	SummaryText
+	At time.Time
+}
+
+// SummaryText is what a summary says and how that was made.
+type SummaryText struct {
 	Text     string
 	External boundary.Content
 	Level    Level
 	Model    string
-	At       time.Time
 }
 
 // Item is one place of a frontier: a message or a summary.
@@ -334,6 +354,10 @@ type Trigger string
 const (
 	TriggerCadence Trigger = "cadence"
 	TriggerGap     Trigger = "gap"
+	// TriggerThreshold is a prompt that came near the window.
+	TriggerThreshold Trigger = "threshold"
+	// TriggerManual is somebody's command.
+	TriggerManual Trigger = "manual"
 )
 
 // Outcome is how a compaction run ended.
@@ -368,102 +392,6 @@ type CompactionRun struct {
 	RefreshSkipped int           `json:"refresh_skipped"`
 	StartedAt      time.Time     `json:"started_at"`
 	Took           time.Duration `json:"took_ns"`
-}
-
-// SessionQuery selects sessions of one user. The zero value selects all.
-type SessionQuery struct {
-	// Agent, if not zero, keeps the sessions with that agent.
-	Agent AgentID
-	// WithUser keeps the sessions in which the user has said something.
-	WithUser bool
-	// Limit bounds the answer; 0 means no bound.
-	Limit int
-}
-
-// MessageQuery selects messages of one session, in order.
-type MessageQuery struct {
-	// After leaves out the messages up to that Seq.
-	After int64
-	// Limit bounds the answer; 0 means no bound.
-	Limit int
-}
-
-// Store keeps everything. It is safe for concurrent use; readers never wait for
-// a writer. All times it returns are UTC, to the microsecond. Texts are UTF-8:
-// other bytes become U+FFFD, and nothing else changes, NUL included; a write
-// returns what a later read will. Names and ids are ordered by bytes, whatever
-// the machine's language. A call whose context ends fails with the context's
-// error; whether a write was stored is then open. An error wraps one of the
-// package's errors where its comment says so, else it tells of the machine.
-type Store interface {
-	// DefaultUser returns the user that exists from the first open on.
-	DefaultUser(ctx context.Context) (User, error)
-	// Users returns all users, the default one first, then by name.
-	Users(ctx context.Context) ([]User, error)
-	// PutUser creates the user, or renames the one that has its ID. IsDefault
-	// and CreatedAt of an existing user stay as they are; a new one cannot be
-	// the default user (ErrInvalid). Errors: ErrInvalid for a name out of
-	// form or a zero ID, ErrConflict for a name that another user has.
-	PutUser(ctx context.Context, u User) error
-
-	// PutAgent creates the agent or, if the name exists, stores the manifest
-	// in it.
-	PutAgent(ctx context.Context, name, manifest string, at time.Time) (Agent, error)
-	// Agents returns all agents by name.
-	Agents(ctx context.Context) ([]Agent, error)
-
-	// CreateSession creates a session from Agent, User, Parent, Title and
-	// CreatedAt of s; ID is made if zero. Errors: ErrNotFound if user, agent
-	// or parent (of the same user) does not exist; ErrConflict if the ID does;
-	// ErrInvalid without CreatedAt.
-	CreateSession(ctx context.Context, s Session) (Session, error)
-	// Session returns one session. Errors: ErrNotFound.
-	Session(ctx context.Context, user UserID, id SessionID) (Session, error)
-	// Sessions returns the user's sessions, the last active first; ties by id,
-	// newest first.
-	Sessions(ctx context.Context, user UserID, q SessionQuery) ([]Session, error)
-	// LastActivity returns the latest LastActive of the user's sessions with
-	// the agent that have at least one message of activity; zero if none.
-	LastActivity(ctx context.Context, user UserID, agent AgentID) (time.Time, error)
-
-	// Append adds the drafts at the end of the session and of its frontier,
-	// all or none, and returns them as stored, in order. A draft whose
-	// EventKey is already stored adds nothing: the stored message is returned
-	// in its place. Errors: ErrNotFound; ErrInvalid for a draft that Check
-	// refuses, a block that cannot be encoded, and for SourceContextInjection,
-	// which only Inject may write.
-	Append(ctx context.Context, user UserID, session SessionID, drafts ...Draft) ([]Message, error)
-	// Inject adds one context refresh at the end. Errors: ErrNotFound;
-	// ErrInvalid if no block has text.
-	Inject(ctx context.Context, user UserID, session SessionID, i Injection) (Message, error)
-	// Messages returns messages by Seq. Errors: ErrNotFound for the session.
-	Messages(ctx context.Context, user UserID, session SessionID, q MessageQuery) ([]Message, error)
-
-	// Frontier returns what the model is shown. Errors: ErrNotFound.
-	Frontier(ctx context.Context, user UserID, session SessionID) (Frontier, error)
-	// CommitLeaf replaces a run of messages in the frontier by their summary,
-	// in the transaction that writes the summary. Errors: ErrNotFound;
-	// ErrConflict if the frontier was replaced since r was read, or the leaf's
-	// ID is taken; ErrInvalid if the messages are not neighbours in it, or the
-	// leaf has no ID, time or messages.
-	CommitLeaf(ctx context.Context, user UserID, r Revision, leaf Leaf) (Summary, error)
-	// Summaries returns all summaries of the session, in the order in which
-	// they were made. Errors: ErrNotFound.
-	Summaries(ctx context.Context, user UserID, session SessionID) ([]Summary, error)
-	// Expand returns the messages that a summary was made from, in order.
-	// Errors: ErrNotFound.
-	Expand(ctx context.Context, user UserID, id SummaryID) ([]Message, error)
-
-	// RecordCompaction adds one row to the record. Errors: ErrNotFound, also
-	// for an agent that is not the session's.
-	RecordCompaction(ctx context.Context, user UserID, run CompactionRun) error
-	// Compactions returns the session's record, oldest first. Errors:
-	// ErrNotFound.
-	Compactions(ctx context.Context, user UserID, session SessionID) ([]CompactionRun, error)
-
-	// Close waits for what is being written and closes the store. Later calls
-	// fail.
-	Close() error
 }
 
 // ValidName reports whether name can be a user's or an agent's.

@@ -42,8 +42,8 @@ func TestStore(t *testing.T, open Open) {
 		{"Texts", testTexts},
 		{"Times", testTimes},
 		{"Injections", testInjections},
-		{"CommitLeaf", testCommitLeaf},
-		{"CommitLeafRefuses", testCommitLeafRefuses},
+		{"CommitSummary", testCommitSummary},
+		{"CommitSummaryRefuses", testCommitSummaryRefuses},
 		{"RandomOperations", testRandomOperations},
 		{"Compactions", testCompactions},
 		{"EveryMethodIsListed", testEveryMethodIsListed},
@@ -160,8 +160,13 @@ func content(t tester, text string) boundary.Content {
 	return c
 }
 
-func leafOf(messages []memory.Message, text string) memory.Leaf {
-	leaf := memory.Leaf{ID: memory.NewID[memory.SummaryID](), Text: text, Level: memory.LevelNormal, Model: "test", At: at}
+// large is a message that is kept as a file.
+func large(word string) memory.Draft {
+	return says("user", strings.Repeat(word+" ", 4*memory.MaxBlockTokens/len(word)+1000), 0)
+}
+
+func leafOf(messages []memory.Message, text string) memory.NewSummary {
+	leaf := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), SummaryText: memory.SummaryText{Text: text, Level: memory.LevelNormal, Model: "test"}, At: at}
 	for _, m := range messages {
 		leaf.Messages = append(leaf.Messages, m.ID)
 	}
@@ -430,7 +435,7 @@ func testTexts(t *testing.T, f *fixture) {
 		same("manifest", agents[slices.IndexFunc(agents, func(a memory.Agent) bool { return a.ID == agent.ID })].Manifest)
 
 		r := must(f.store.Frontier(ctx, f.user, session))(t).Revision
-		summary := must(f.store.CommitLeaf(ctx, f.user, r, leafOf([]memory.Message{stored}, test.text)))(t)
+		summary := must(f.store.CommitSummary(ctx, f.user, r, leafOf([]memory.Message{stored}, test.text)))(t)
 		same("summary", summary.Text)
 		summaries := must(f.store.Summaries(ctx, f.user, session))(t)
 		equal(t, summaries[len(summaries)-1], summary)
@@ -474,7 +479,7 @@ func testInjections(t *testing.T, f *fixture) {
 	}
 }
 
-func testCommitLeaf(t *testing.T, f *fixture) {
+func testCommitSummary(t *testing.T, f *fixture) {
 	ctx := t.Context()
 	session := f.session(f.user)
 	messages := f.append(session, says("user", "a", 0), says("assistant", "b", time.Second), says("user", "c", 2*time.Second), says("assistant", "d", 3*time.Second))
@@ -483,7 +488,7 @@ func testCommitLeaf(t *testing.T, f *fixture) {
 	last := f.append(session, says("user", "e", 4*time.Second))[0]
 	leaf := leafOf(messages[1:3], "b and c")
 	leaf.External = content(t, "outside")
-	s := must(f.store.CommitLeaf(ctx, f.user, read.Revision, leaf))(t)
+	s := must(f.store.CommitSummary(ctx, f.user, read.Revision, leaf))(t)
 	if s.ID != leaf.ID || s.Session != session || s.Depth != 0 || s.Text != "b and c" || s.Descendants != 2 || s.Level != memory.LevelNormal ||
 		!s.Earliest.Equal(messages[1].At) || !s.Latest.Equal(messages[2].At) || s.Tokens == 0 || !s.CreatedAt.Equal(kept) {
 		t.Errorf("summary %+v", s)
@@ -495,15 +500,15 @@ func testCommitLeaf(t *testing.T, f *fixture) {
 	}
 	equal(t, *frontier.Items[1].Summary, s)
 	equal(t, must(f.store.Summaries(ctx, f.user, session))(t), []memory.Summary{s})
-	equal(t, must(f.store.Expand(ctx, f.user, s.ID))(t), messages[1:3])
+	equal(t, must(f.store.Expand(ctx, f.user, s.ID, memory.MessageQuery{}))(t), messages[1:3])
 	if frontier.Revision == read.Revision {
 		t.Error("the revision did not change")
 	}
-	_, err := f.store.CommitLeaf(ctx, f.user, read.Revision, leafOf(messages[3:], "d"))
+	_, err := f.store.CommitSummary(ctx, f.user, read.Revision, leafOf(messages[3:], "d"))
 	wants(t, err, memory.ErrConflict)
 }
 
-func testCommitLeafRefuses(t *testing.T, f *fixture) {
+func testCommitSummaryRefuses(t *testing.T, f *fixture) {
 	ctx := t.Context()
 	session, elsewhere := f.session(f.user), f.session(f.user)
 	messages := f.append(session, says("user", "a", 0), says("assistant", "b", 0), says("user", "c", 0))
@@ -517,13 +522,13 @@ func testCommitLeafRefuses(t *testing.T, f *fixture) {
 		"another session's": {foreign[0]},
 		"unknown":           {{ID: memory.NewID[memory.MessageID]()}},
 	} {
-		if _, err := f.store.CommitLeaf(ctx, f.user, read.Revision, leafOf(run, "s")); !errors.Is(err, memory.ErrInvalid) {
+		if _, err := f.store.CommitSummary(ctx, f.user, read.Revision, leafOf(run, "s")); !errors.Is(err, memory.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	noID := leafOf(messages[:1], "s")
 	noID.ID = memory.SummaryID{}
-	_, err := f.store.CommitLeaf(ctx, f.user, read.Revision, noID)
+	_, err := f.store.CommitSummary(ctx, f.user, read.Revision, noID)
 	wants(t, err, memory.ErrInvalid)
 	equal(t, must(f.store.Frontier(ctx, f.user, session))(t), read)
 	if got := must(f.store.Summaries(ctx, f.user, session))(t); len(got) != 0 {
@@ -550,15 +555,22 @@ type holding struct {
 	session  memory.SessionID
 	messages []memory.Message
 	summary  memory.Summary
+	fallback memory.Summary
 	revision memory.Revision
+	file     memory.FileID
 }
 
 func (f *fixture) holding() holding {
 	f.t.Helper()
 	h := holding{session: f.session(f.user)}
-	h.messages = f.append(h.session, says("user", "secret", 0), says("assistant", "secret", 0))
+	h.messages = f.append(h.session, says("user", "secret", 0), says("assistant", "secret", 0), says("user", "secret", 0), large("secret"))
 	first := must(f.store.Frontier(f.t.Context(), f.user, h.session))(f.t)
-	h.summary = must(f.store.CommitLeaf(f.t.Context(), f.user, first.Revision, leafOf(h.messages[:1], "secret")))(f.t)
+	h.summary = must(f.store.CommitSummary(f.t.Context(), f.user, first.Revision, leafOf(h.messages[:1], "secret")))(f.t)
+	second := must(f.store.Frontier(f.t.Context(), f.user, h.session))(f.t)
+	cut := leafOf(h.messages[2:3], "secret")
+	cut.Level = memory.LevelFallback
+	h.fallback = must(f.store.CommitSummary(f.t.Context(), f.user, second.Revision, cut))(f.t)
+	h.file = h.messages[3].Blocks[0].File
 	h.revision = must(f.store.Frontier(f.t.Context(), f.user, h.session))(f.t).Revision
 	return h
 }
@@ -583,12 +595,28 @@ func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.
 			return err
 		},
 		"Frontier": func(ctx context.Context) error { _, err := f.store.Frontier(ctx, user, h.session); return err },
-		"CommitLeaf": func(ctx context.Context) error {
-			_, err := f.store.CommitLeaf(ctx, user, h.revision, leafOf(h.messages[1:], "x"))
+		"CommitSummary": func(ctx context.Context) error {
+			_, err := f.store.CommitSummary(ctx, user, h.revision, leafOf(h.messages[1:2], "x"))
 			return err
 		},
-		"Summaries":        func(ctx context.Context) error { _, err := f.store.Summaries(ctx, user, h.session); return err },
-		"Expand":           func(ctx context.Context) error { _, err := f.store.Expand(ctx, user, h.summary.ID); return err },
+		"Summaries": func(ctx context.Context) error { _, err := f.store.Summaries(ctx, user, h.session); return err },
+		"Summary":   func(ctx context.Context) error { _, _, err := f.store.Summary(ctx, user, h.summary.ID); return err },
+		"Sources":   func(ctx context.Context) error { _, err := f.store.Sources(ctx, user, h.summary.ID); return err },
+		"Expand": func(ctx context.Context) error {
+			_, err := f.store.Expand(ctx, user, h.summary.ID, memory.MessageQuery{})
+			return err
+		},
+		"RepairSummary": func(ctx context.Context) error {
+			_, err := f.store.RepairSummary(ctx, user, h.revision, h.fallback.ID, memory.SummaryText{Text: "x", Level: memory.LevelNormal})
+			return err
+		},
+		"Message": func(ctx context.Context) error { _, err := f.store.Message(ctx, user, h.messages[0].ID); return err },
+		"Ingest": func(ctx context.Context) error {
+			_, err := f.store.Ingest(ctx, user, h.session, says("user", "x", 0))
+			return err
+		},
+		"Files":            func(ctx context.Context) error { _, err := f.store.Files(ctx, user, h.session); return err },
+		"File":             func(ctx context.Context) error { _, _, err := f.store.File(ctx, user, h.file); return err },
 		"RecordCompaction": func(ctx context.Context) error { return f.store.RecordCompaction(ctx, user, run) },
 		"Compactions":      func(ctx context.Context) error { _, err := f.store.Compactions(ctx, user, h.session); return err },
 	}
@@ -609,6 +637,33 @@ func (f *fixture) beside() map[string]func(context.Context) error {
 			return err
 		},
 		"LastActivity": func(ctx context.Context) error { _, err := f.store.LastActivity(ctx, f.user, f.agent); return err },
+		"SearchWords": func(ctx context.Context) error {
+			_, err := f.store.SearchWords(ctx, f.user, memory.WordQuery{Words: []memory.WeightedWord{{Text: "secret", Weight: 1}}})
+			return err
+		},
+		"SearchSummaries": func(ctx context.Context) error {
+			_, err := f.store.SearchSummaries(ctx, f.user, memory.WordQuery{Words: []memory.WeightedWord{{Text: "secret", Weight: 1}}})
+			return err
+		},
+		"Texts": func(ctx context.Context) error {
+			return f.store.Texts(ctx, f.user, memory.TextQuery{}, func(memory.StoredText) bool { return true })
+		},
+		"Export": func(ctx context.Context) error {
+			return f.store.Export(ctx, f.user, func(memory.Record) error { return nil })
+		},
+		"Import": func(ctx context.Context) error {
+			_, err := f.store.Import(ctx, f.user, func(yield func(memory.Record, error) bool) {
+				yield(memory.Record{Kind: memory.RecordSession, Session: &memory.SessionRecord{ID: memory.NewID[memory.SessionID](), Agent: "late", CreatedAt: at}}, nil)
+			})
+			return err
+		},
+		"DeleteSession": func(ctx context.Context) error { return f.store.DeleteSession(ctx, f.other, f.session(f.other)) },
+		"Wipes":         func(ctx context.Context) error { _, err := f.store.Wipes(ctx); return err },
+		"BeginWipe":     func(ctx context.Context) error { return f.store.BeginWipe(ctx, f.other, at) },
+		"EndWipe":       func(ctx context.Context) error { return f.store.EndWipe(ctx, f.other) },
+		"WipeMemory":    func(ctx context.Context) error { _, err := f.store.WipeMemory(ctx, f.other); return err },
+		"WipeUser":      func(ctx context.Context) error { _, err := f.store.WipeUser(ctx, f.other); return err },
+		"Scrub":         func(ctx context.Context) error { _, err := f.store.Scrub(ctx); return err },
 	}
 }
 
@@ -660,7 +715,7 @@ func (f *fixture) everything(session memory.SessionID) []any {
 		must(f.store.Compactions(ctx, f.user, session))(f.t),
 	}
 	for _, v := range must(f.store.Summaries(ctx, f.user, session))(f.t) {
-		all = append(all, v, must(f.store.Expand(ctx, f.user, v.ID))(f.t))
+		all = append(all, v, must(f.store.Expand(ctx, f.user, v.ID, memory.MessageQuery{}))(f.t))
 	}
 	return all
 }
@@ -742,7 +797,7 @@ func testOneSessionManyWriters(t *testing.T, f *fixture) {
 				if i < 0 {
 					continue
 				}
-				if _, err := f.store.CommitLeaf(ctx, f.user, frontier.Revision, leafOf([]memory.Message{*frontier.Items[i].Message}, "s")); err != nil && !errors.Is(err, memory.ErrConflict) {
+				if _, err := f.store.CommitSummary(ctx, f.user, frontier.Revision, leafOf([]memory.Message{*frontier.Items[i].Message}, "s")); err != nil && !errors.Is(err, memory.ErrConflict) {
 					t.Errorf("commit: %v", err)
 				}
 			}
@@ -769,7 +824,7 @@ func (f *fixture) covered(session memory.SessionID) (messages []memory.Message) 
 		if item.Message != nil {
 			messages = append(messages, *item.Message)
 		} else {
-			messages = append(messages, must(f.store.Expand(f.t.Context(), f.user, item.Summary.ID))(f.t)...)
+			messages = append(messages, must(f.store.Expand(f.t.Context(), f.user, item.Summary.ID, memory.MessageQuery{}))(f.t)...)
 		}
 	}
 	return messages

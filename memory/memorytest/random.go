@@ -164,7 +164,7 @@ func (w *world) commit(r *rapid.T) {
 	if rapid.Bool().Draw(r, "external") {
 		leaf.External = content(r, "outside "+user.String())
 	}
-	made, err := w.f.store.CommitLeaf(w.f.t.Context(), user, frontier.Revision, leaf)
+	made, err := w.f.store.CommitSummary(w.f.t.Context(), user, frontier.Revision, leaf)
 	if user != s.user {
 		wants(r, err, memory.ErrNotFound)
 		return
@@ -181,7 +181,7 @@ func (w *world) commitTooOld(r *rapid.T) {
 	if s.read == (memory.Revision{}) || !s.replaced || len(s.messages) == 0 {
 		return
 	}
-	_, err := w.f.store.CommitLeaf(w.f.t.Context(), s.user, s.read, leafOf(s.messages[len(s.messages)-1:], "late"))
+	_, err := w.f.store.CommitSummary(w.f.t.Context(), s.user, s.read, leafOf(s.messages[len(s.messages)-1:], "late"))
 	wants(r, err, memory.ErrConflict)
 }
 
@@ -210,7 +210,7 @@ func (w *world) look(r *rapid.T) {
 				r.Fatalf("item %d is no summary", i)
 			}
 			equal(r, *item.Summary, *want)
-			covered = append(covered, must(store.Expand(ctx, user, want.ID))(r)...)
+			covered = append(covered, must(store.Expand(ctx, user, want.ID, memory.MessageQuery{}))(r)...)
 		} else {
 			covered = append(covered, *item.Message)
 		}
@@ -234,7 +234,7 @@ func (w *world) strangerSees(r *rapid.T, stranger memory.UserID, s *modelSession
 	_, err = store.Summaries(ctx, stranger, s.id)
 	wants(r, err, memory.ErrNotFound)
 	for _, v := range s.summaries {
-		_, err = store.Expand(ctx, stranger, v.ID)
+		_, err = store.Expand(ctx, stranger, v.ID, memory.MessageQuery{})
 		wants(r, err, memory.ErrNotFound)
 		if err != nil && strings.Contains(err.Error(), v.Text) {
 			r.Errorf("the refusal tells what it refuses: %v", err)

@@ -81,6 +81,7 @@ var errDamaged = errors.New("the file is damaged: put a backup in its place")
 const (
 	kvShared       = "shared"
 	keyDefaultUser = "default_user_uuid"
+	keyAdopted     = "default_user_bootstrap_done"
 )
 
 // Open opens or creates the database at path, with its directory, and brings
@@ -134,6 +135,9 @@ func (s *Store) open(ctx context.Context, options Options) error {
 	}
 	if err := s.migrate(ctx, now()); err != nil {
 		return err
+	}
+	if err := s.adopt(ctx); err != nil {
+		return fmt.Errorf("give the rows of nobody to the default user: %w", err)
 	}
 	if s.read, err = connect(s.path, "rw", readers, "query_only(ON)"); err != nil {
 		return err
@@ -333,8 +337,20 @@ func (s *Store) migrate(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// step applies one migration. A table that others refer to can only be made
+// anew while references are not enforced, which is not for a transaction to
+// change; doctor looks whether they hold.
 func (s *Store) step(ctx context.Context, version int, script string, now time.Time) error {
-	tx, err := s.write.BeginTx(ctx, nil)
+	writer, err := s.write.Conn(ctx)
+	if err != nil {
+		return explain(err)
+	}
+	defer writer.Close()
+	if _, err := writer.ExecContext(ctx, "PRAGMA foreign_keys = OFF"); err != nil {
+		return explain(err)
+	}
+	defer writer.ExecContext(context.WithoutCancel(ctx), "PRAGMA foreign_keys = ON")
+	tx, err := writer.BeginTx(ctx, nil)
 	if err != nil {
 		return explain(err)
 	}
@@ -348,6 +364,38 @@ func (s *Store) step(ctx context.Context, version int, script string, now time.T
 		}
 	}
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d; PRAGMA application_id = %d", version, applicationID)); err != nil {
+		return explain(err)
+	}
+	return explain(tx.Commit())
+}
+
+// adopt gives the rows of nobody, which have the nil UUID, to the default user:
+// once, for good. When it fails nothing has changed, and the next open tries
+// again.
+func (s *Store) adopt(ctx context.Context) error {
+	return transactAlone(ctx, s.write, func(tx *sql.Tx) error {
+		done := false
+		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM kv WHERE scope = ? AND key = ?)", kvShared, keyAdopted).Scan(&done); err != nil || done {
+			return err
+		}
+		for _, table := range []string{"sessions", "session_extractions", "user_topics", "user_agent_topics"} {
+			if _, err := tx.ExecContext(ctx, "UPDATE "+table+" SET user_id = (SELECT value FROM kv WHERE scope = ? AND key = ?) WHERE user_id = ?",
+				kvShared, keyDefaultUser, uuid.Nil[:]); err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO kv VALUES (?, ?, x'01')", kvShared, keyAdopted)
+		return err
+	})
+}
+
+func transactAlone(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return explain(err)
+	}
+	defer tx.Rollback()
+	if err := f(tx); err != nil {
 		return explain(err)
 	}
 	return explain(tx.Commit())

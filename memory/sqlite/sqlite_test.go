@@ -93,13 +93,13 @@ func compact(ctx context.Context, store memory.Store, user memory.UserID, sessio
 	if err != nil {
 		return err
 	}
-	leaf := memory.Leaf{ID: memory.NewID[memory.SummaryID](), Text: "what was said", Level: memory.LevelNormal, Model: "test", At: at}
+	leaf := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), SummaryText: memory.SummaryText{Text: "what was said", Level: memory.LevelNormal, Model: "test"}, At: at}
 	for _, item := range frontier.Items {
 		if item.Message != nil {
 			leaf.Messages = append(leaf.Messages, item.Message.ID)
 		}
 	}
-	_, err = store.CommitLeaf(ctx, user, frontier.Revision, leaf)
+	_, err = store.CommitSummary(ctx, user, frontier.Revision, leaf)
 	return err
 }
 
@@ -263,7 +263,7 @@ func survived(t *testing.T, store memory.Store, acknowledged map[string][]string
 				covered = append(covered, *item.Message)
 				continue
 			}
-			expanded, err := store.Expand(t.Context(), user.ID, item.Summary.ID)
+			expanded, err := store.Expand(t.Context(), user.ID, item.Summary.ID, memory.MessageQuery{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -535,7 +535,7 @@ func benchmarkSession(b *testing.B, n int) (memory.Store, memory.UserID, memory.
 	if err != nil {
 		b.Fatal(err)
 	}
-	leaf := memory.Leaf{ID: memory.NewID[memory.SummaryID](), Text: strings.Repeat("What was said. ", 50), Level: memory.LevelNormal, Model: "test", At: at}
+	leaf := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), SummaryText: memory.SummaryText{Text: strings.Repeat("What was said. ", 50), Level: memory.LevelNormal, Model: "test"}, At: at}
 	for stored := 0; stored < n; {
 		drafts := make([]memory.Draft, min(1000, n-stored))
 		for i := range drafts {
@@ -556,7 +556,7 @@ func benchmarkSession(b *testing.B, n int) (memory.Store, memory.UserID, memory.
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := store.CommitLeaf(ctx, user, frontier.Revision, leaf); err != nil {
+		if _, err := store.CommitSummary(ctx, user, frontier.Revision, leaf); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -75,7 +75,7 @@ func transact(ctx context.Context, writer *sql.Conn, f func(context.Context, *sq
 // failed says what could not be done and, unless the caller's own values are
 // why, in which file.
 func (s *Store) failed(ctx context.Context, what string, err error) error {
-	if errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrConflict) || errors.Is(err, memory.ErrInvalid) {
+	if errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrConflict) || errors.Is(err, memory.ErrInvalid) || errors.Is(err, memory.ErrWiped) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	// When its context ends, a transaction is rolled back beside whoever works
@@ -279,15 +279,18 @@ func (s *Store) CreateSession(ctx context.Context, v memory.Session) (created me
 		return created, fmt.Errorf("create session: no time: %w", memory.ErrInvalid)
 	}
 	err = s.writing(ctx, "create session", func(ctx context.Context, tx *sql.Tx) error {
-		var user, agent, parent, exists bool
+		var user, agent, parent, exists, wiped bool
 		if err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE id = ?), EXISTS (SELECT 1 FROM agents WHERE id = ?),
-			?3 IS NULL OR EXISTS (SELECT 1 FROM sessions WHERE id = ?3 AND user_id = ?1), EXISTS (SELECT 1 FROM sessions WHERE id = ?4)`,
-			blob(v.User), blob(v.Agent), blob(v.Parent), blob(v.ID)).Scan(&user, &agent, &parent, &exists); err != nil {
+			?3 IS NULL OR EXISTS (SELECT 1 FROM sessions WHERE id = ?3 AND user_id = ?1), EXISTS (SELECT 1 FROM sessions WHERE id = ?4),
+			EXISTS (SELECT 1 FROM wipes WHERE user_id = ?1)`,
+			blob(v.User), blob(v.Agent), blob(v.Parent), blob(v.ID)).Scan(&user, &agent, &parent, &exists, &wiped); err != nil {
 			return err
 		}
 		switch {
 		case !user:
 			return fmt.Errorf("user: %w", memory.ErrNotFound)
+		case wiped:
+			return memory.ErrWiped
 		case !agent:
 			return fmt.Errorf("agent: %w", memory.ErrNotFound)
 		case !parent:

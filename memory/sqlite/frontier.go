@@ -1,0 +1,345 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+const summaryColumns = "v.id, v.session_id, v.depth, v.text, v.external, v.tokens, v.earliest_at, v.latest_at, v.descendants, v.trust, v.level, v.model, v.created_at"
+
+// ownSummary is the summary ?1 if it is the user's, ?2; else NULL.
+const ownSummary = "(SELECT v.id FROM summaries v JOIN sessions s ON s.id = v.session_id WHERE v.id = ?1 AND s.user_id = ?2)"
+
+// revision returns the number of the frontier's state, or memory.ErrNotFound if
+// the session is not the user's.
+func (s *Store) revision(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.SessionID) (number int64, err error) {
+	err = tx.StmtContext(ctx, s.showing.revision).QueryRowContext(ctx, blob(id), blob(user)).Scan(&number)
+	return number, found(err)
+}
+
+// Frontier implements memory.Store.
+func (s *Store) Frontier(ctx context.Context, user memory.UserID, id memory.SessionID) (f memory.Frontier, err error) {
+	type placed struct {
+		ordinal int64
+		memory.Summary
+	}
+	err = s.reading(ctx, "read frontier of session "+id.String(), func(tx *sql.Tx) error {
+		number, err := s.revision(ctx, tx, user, id)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.StmtContext(ctx, s.showing.shownMessages).QueryContext(ctx, blob(id), blob(user))
+		messages, err := all(rows, err, scanMessage)
+		if err != nil {
+			return err
+		}
+		rows, err = tx.StmtContext(ctx, s.showing.shownSummaries).QueryContext(ctx, blob(id), blob(user))
+		summaries, err := all(rows, err, func(r row) (p placed, err error) {
+			p.Summary, err = scanSummary(r, &p.ordinal)
+			return p, err
+		})
+		if err != nil {
+			return err
+		}
+		f.Revision = memory.NewRevision(id, number)
+		// A message's ordinal is its Seq: the two lists merge by it.
+		for len(messages)+len(summaries) > 0 {
+			if len(summaries) == 0 || len(messages) > 0 && messages[0].Seq < summaries[0].ordinal {
+				f.Items = append(f.Items, memory.Item{Message: &messages[0]})
+				messages = messages[1:]
+			} else {
+				f.Items = append(f.Items, memory.Item{Summary: &summaries[0].Summary})
+				summaries = summaries[1:]
+			}
+		}
+		return nil
+	})
+	return f, err
+}
+
+// scanSummary reads summaryColumns after what before is for.
+func scanSummary(r row, before ...any) (v memory.Summary, err error) {
+	var external []byte
+	if err := r.Scan(append(before, into(&v.ID), into(&v.Session), &v.Depth, &v.Text, &external, &v.Tokens, instant{&v.Earliest}, instant{&v.Latest},
+		&v.Descendants, &v.Trust, &v.Level, &v.Model, instant{&v.CreatedAt})...); err != nil {
+		return memory.Summary{}, err
+	}
+	if external != nil {
+		if err := json.Unmarshal(external, &v.External); err != nil {
+			return memory.Summary{}, fmt.Errorf("summary %s as stored: %w", v.ID, err)
+		}
+	}
+	return v, nil
+}
+
+// CommitSummary implements memory.Store. One transaction writes the summary,
+// its sources and the frontier: a crash leaves the frontier as it was or as it
+// is to be.
+func (s *Store) CommitSummary(ctx context.Context, user memory.UserID, r memory.Revision, n memory.NewSummary) (v memory.Summary, err error) {
+	what := "commit summary in session " + r.Session().String()
+	if n.ID.IsZero() || n.At.IsZero() || (len(n.Messages) == 0) == (len(n.Summaries) == 0) {
+		return v, fmt.Errorf("%s: it needs an id, a time, and messages or summaries: %w", what, memory.ErrInvalid)
+	}
+	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.unchanged(ctx, tx, user, r); err != nil {
+			return err
+		}
+		v, err = s.commit(ctx, tx, user, r.Session(), n)
+		return err
+	})
+	if err != nil {
+		return memory.Summary{}, err
+	}
+	return v, nil
+}
+
+// unchanged returns memory.ErrConflict unless the frontier is the one that was
+// read.
+func (s *Store) unchanged(ctx context.Context, tx *sql.Tx, user memory.UserID, r memory.Revision) error {
+	if _, err := s.position(ctx, tx, user, r.Session()); err != nil {
+		return err
+	}
+	var number int64
+	if err := tx.QueryRowContext(ctx, "SELECT revision FROM sessions WHERE id = ?", blob(r.Session())).Scan(&number); err != nil {
+		return err
+	}
+	if number != r.Number() {
+		return fmt.Errorf("the frontier has revision %d, %d was read: %w", number, r.Number(), memory.ErrConflict)
+	}
+	return nil
+}
+
+func (s *Store) commit(ctx context.Context, tx *sql.Tx, user memory.UserID, session memory.SessionID, n memory.NewSummary) (memory.Summary, error) {
+	taken := false
+	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM summaries WHERE id = ?)", blob(n.ID)).Scan(&taken); err != nil {
+		return memory.Summary{}, err
+	}
+	if taken {
+		return memory.Summary{}, fmt.Errorf("the summary's id is taken: %w", memory.ErrConflict)
+	}
+	found, err := findRun(ctx, tx, session, n)
+	if err != nil {
+		return memory.Summary{}, err
+	}
+	v := memory.Summary{
+		ID: n.ID, Session: session, Depth: found.depth, Text: valid(n.Text), External: n.External,
+		Earliest: fromMicros(found.earliest), Latest: fromMicros(found.latest), Descendants: found.descendants,
+		Trust: found.trust, Level: n.Level, Model: valid(n.Model), CreatedAt: fromMicros(micros(n.At)),
+	}
+	if !v.External.IsEmpty() {
+		v.Trust = memory.TrustExternal
+	}
+	v.Tokens = tokens.Estimate(v.Shown())
+	return v, replaceRun(ctx, tx, user, v, found)
+}
+
+// run is a stretch of the frontier: messages alone, or summaries of one depth.
+type run struct {
+	first, last      int64 // ordinals
+	earliest, latest int64 // microseconds
+	// depth is that of the summary which is to stand for it.
+	depth, descendants int
+	trust              memory.Trust
+}
+
+// place is one item of the frontier.
+type place struct {
+	ordinal          int64
+	message          memory.MessageID
+	summary          memory.SummaryID
+	earliest, latest int64
+	// depth is -1 for a message.
+	depth, descendants int
+	trust              memory.Trust
+}
+
+// findRun returns where the sources are if they are neighbours in the frontier,
+// in this order.
+func findRun(ctx context.Context, tx *sql.Tx, session memory.SessionID, n memory.NewSummary) (run, error) {
+	count := len(n.Messages) + len(n.Summaries)
+	start, first := "(SELECT seq FROM messages WHERE id = ?2 AND session_id = ?1)", []byte(nil)
+	if len(n.Messages) > 0 {
+		first = blob(n.Messages[0])
+	} else {
+		start, first = "(SELECT ordinal FROM frontier WHERE session_id = ?1 AND summary_id = ?2)", blob(n.Summaries[0])
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT f.ordinal, f.message_id, f.summary_id, coalesce(v.earliest_at, m.created_at), coalesce(v.latest_at, m.created_at),
+		coalesce(v.depth, -1), coalesce(v.descendants, 1), coalesce(v.trust, m.trust)
+		FROM frontier f LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id
+		WHERE f.session_id = ?1 AND f.ordinal >= `+start+` ORDER BY f.ordinal LIMIT ?3`, blob(session), first, count)
+	places, err := all(rows, err, func(r row) (p place, err error) {
+		return p, r.Scan(&p.ordinal, into(&p.message), into(&p.summary), &p.earliest, &p.latest, &p.depth, &p.descendants, &p.trust)
+	})
+	if err != nil {
+		return run{}, err
+	}
+	isMessage := func(p place, id memory.MessageID) bool { return p.message == id && !id.IsZero() }
+	isSummary := func(p place, id memory.SummaryID) bool {
+		return p.summary == id && !id.IsZero() && p.depth == places[0].depth
+	}
+	if len(n.Messages) > 0 && !slices.EqualFunc(places, n.Messages, isMessage) || len(n.Summaries) > 0 && !slices.EqualFunc(places, n.Summaries, isSummary) {
+		return run{}, fmt.Errorf("the sources are not neighbours of one depth in the frontier: %w", memory.ErrInvalid)
+	}
+	found := run{first: places[0].ordinal, last: places[len(places)-1].ordinal, depth: places[0].depth + 1,
+		earliest: places[0].earliest, latest: places[0].latest, trust: memory.TrustDirect}
+	for _, p := range places {
+		found.earliest, found.latest = min(found.earliest, p.earliest), max(found.latest, p.latest)
+		found.descendants += p.descendants
+		found.trust = found.trust.Least(p.trust)
+	}
+	return found, nil
+}
+
+// externalColumn is a content as it is stored.
+func externalColumn(v memory.Summary) (any, error) {
+	if v.External.IsEmpty() {
+		return nil, nil
+	}
+	encoded, err := json.Marshal(v.External)
+	return string(encoded), err
+}
+
+func replaceRun(ctx context.Context, tx *sql.Tx, user memory.UserID, v memory.Summary, r run) error {
+	external, err := externalColumn(v)
+	if err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		statement string
+		arguments []any
+	}{
+		{"INSERT INTO summaries (id, session_id, depth, text, external, tokens, earliest_at, latest_at, descendants, trust, level, model, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			[]any{blob(v.ID), blob(v.Session), v.Depth, v.Text, external, v.Tokens, micros(v.Earliest), micros(v.Latest), v.Descendants,
+				string(v.Trust), string(v.Level), v.Model, micros(v.CreatedAt)}},
+		{"INSERT INTO summary_sources (summary_id, ordinal, message_id, source_summary_id) SELECT ?2, ordinal, message_id, summary_id FROM frontier WHERE session_id = ?1 AND ordinal BETWEEN ?3 AND ?4",
+			[]any{blob(v.Session), blob(v.ID), r.first, r.last}},
+		{"DELETE FROM frontier WHERE session_id = ?1 AND ordinal BETWEEN ?2 AND ?3",
+			[]any{blob(v.Session), r.first, r.last}},
+		{"INSERT INTO frontier (session_id, ordinal, summary_id) VALUES (?1, ?2, ?3)",
+			[]any{blob(v.Session), r.first, blob(v.ID)}},
+		{"UPDATE sessions SET revision = revision + 1 WHERE id = ?1 AND user_id = ?2",
+			[]any{blob(v.Session), blob(user)}},
+	} {
+		if _, err := tx.ExecContext(ctx, step.statement, step.arguments...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RepairSummary implements memory.Store.
+func (s *Store) RepairSummary(ctx context.Context, user memory.UserID, r memory.Revision, id memory.SummaryID, text memory.SummaryText) (v memory.Summary, err error) {
+	what := "repair summary " + id.String()
+	if text.Level == memory.LevelFallback || text.Level == "" {
+		return v, fmt.Errorf("%s: a text of level %q repairs nothing: %w", what, text.Level, memory.ErrInvalid)
+	}
+	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.unchanged(ctx, tx, user, r); err != nil {
+			return err
+		}
+		v, err = scanSummary(tx.QueryRowContext(ctx, "SELECT "+summaryColumns+" FROM summaries v WHERE v.id = ? AND v.session_id = ?", blob(id), blob(r.Session())))
+		switch {
+		case err != nil:
+			return found(err)
+		case v.Level != memory.LevelFallback:
+			return fmt.Errorf("its level is %s: %w", v.Level, memory.ErrConflict)
+		}
+		v.Text, v.External, v.Level, v.Model = valid(text.Text), text.External, text.Level, valid(text.Model)
+		if !v.External.IsEmpty() {
+			v.Trust = memory.TrustExternal
+		}
+		v.Tokens = tokens.Estimate(v.Shown())
+		external, err := externalColumn(v)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE summaries SET text = ?, external = ?, trust = ?, level = ?, model = ?, tokens = ? WHERE id = ?",
+			v.Text, external, string(v.Trust), string(v.Level), v.Model, v.Tokens, blob(v.ID)); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE sessions SET revision = revision + 1 WHERE id = ?", blob(v.Session))
+		return err
+	})
+	if err != nil {
+		return memory.Summary{}, err
+	}
+	return v, nil
+}
+
+// Summaries implements memory.Store.
+func (s *Store) Summaries(ctx context.Context, user memory.UserID, id memory.SessionID) (summaries []memory.Summary, err error) {
+	err = s.reading(ctx, "read summaries of session "+id.String(), func(tx *sql.Tx) error {
+		if _, err := s.revision(ctx, tx, user, id); err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, "SELECT "+summaryColumns+" FROM summaries v WHERE v.session_id = "+ownSession+" ORDER BY v.number", blob(id), blob(user))
+		summaries, err = all(rows, err, func(r row) (memory.Summary, error) { return scanSummary(r) })
+		return err
+	})
+	return summaries, err
+}
+
+// Summary implements memory.Store.
+func (s *Store) Summary(ctx context.Context, user memory.UserID, id memory.SummaryID) (v memory.Summary, parent memory.SummaryID, err error) {
+	err = s.reading(ctx, "read summary "+id.String(), func(tx *sql.Tx) error {
+		v, err = scanSummary(tx.QueryRowContext(ctx, "SELECT (SELECT o.summary_id FROM summary_sources o WHERE o.source_summary_id = v.id), "+summaryColumns+
+			" FROM summaries v WHERE v.id = "+ownSummary, blob(id), blob(user)), into(&parent))
+		return found(err)
+	})
+	return v, parent, err
+}
+
+// Sources implements memory.Store.
+func (s *Store) Sources(ctx context.Context, user memory.UserID, id memory.SummaryID) (items []memory.Item, err error) {
+	err = s.reading(ctx, "read sources of summary "+id.String(), func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, selectMessages+" JOIN summary_sources o ON o.message_id = m.id WHERE o.summary_id = "+ownSummary+" ORDER BY o.ordinal", blob(id), blob(user))
+		messages, err := all(rows, err, scanMessage)
+		if err != nil {
+			return err
+		}
+		for i := range messages {
+			items = append(items, memory.Item{Message: &messages[i]})
+		}
+		rows, err = tx.QueryContext(ctx, "SELECT "+summaryColumns+" FROM summaries v JOIN summary_sources o ON o.source_summary_id = v.id WHERE o.summary_id = "+
+			strings.ReplaceAll(ownSummary, "v.", "w.")+" ORDER BY o.ordinal", blob(id), blob(user))
+		summaries, err := all(rows, err, func(r row) (memory.Summary, error) { return scanSummary(r) })
+		if err != nil {
+			return err
+		}
+		for i := range summaries {
+			items = append(items, memory.Item{Summary: &summaries[i]})
+		}
+		// There is no summary of nothing.
+		if len(items) == 0 {
+			return memory.ErrNotFound
+		}
+		return nil
+	})
+	return items, err
+}
+
+// Expand implements memory.Store.
+func (s *Store) Expand(ctx context.Context, user memory.UserID, id memory.SummaryID, q memory.MessageQuery) (messages []memory.Message, err error) {
+	err = s.reading(ctx, "expand summary "+id.String(), func(tx *sql.Tx) error {
+		exists := false
+		if err := tx.QueryRowContext(ctx, "SELECT "+ownSummary+" IS NOT NULL", blob(id), blob(user)).Scan(&exists); err != nil {
+			return err
+		}
+		if !exists {
+			return memory.ErrNotFound
+		}
+		rows, err := tx.QueryContext(ctx, `WITH RECURSIVE below (id) AS (SELECT `+ownSummary+` UNION ALL SELECT o.source_summary_id FROM below JOIN summary_sources o ON o.summary_id = below.id WHERE o.source_summary_id IS NOT NULL) `+
+			selectMessages+` JOIN summary_sources o ON o.message_id = m.id JOIN below ON below.id = o.summary_id WHERE m.seq > ?3 ORDER BY m.seq LIMIT ?4`,
+			blob(id), blob(user), q.After, limit(q.Limit))
+		messages, err = all(rows, err, scanMessage)
+		return err
+	})
+	return messages, err
+}

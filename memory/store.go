@@ -1,0 +1,176 @@
+package memory
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// SessionQuery selects sessions of one user. The zero value selects all.
+type SessionQuery struct {
+	// Agent, if not zero, keeps the sessions with that agent.
+	Agent AgentID
+	// WithUser keeps the sessions in which the user has said something.
+	WithUser bool
+	// Limit bounds the answer; 0 means no bound.
+	Limit int
+}
+
+// MessageQuery selects messages of one session, in order.
+type MessageQuery struct {
+	// After leaves out the messages up to that Seq.
+	After int64
+	// Limit bounds the answer; 0 means no bound.
+	Limit int
+}
+
+// Store keeps everything. It is safe for concurrent use; readers never wait for
+// a writer. All times it returns are UTC, to the microsecond. Texts are UTF-8:
+// other bytes become U+FFFD, and nothing else changes, NUL included; a write
+// returns what a later read will. Names and ids are ordered by bytes, whatever
+// the machine's language. A call whose context ends fails with the context's
+// error; whether a write was stored is then open. An error wraps one of the
+// package's errors where its comment says so, else it tells of the machine.
+type Store interface {
+	// DefaultUser returns the user that exists from the first open on.
+	DefaultUser(ctx context.Context) (User, error)
+	// Users returns all users, the default one first, then by name.
+	Users(ctx context.Context) ([]User, error)
+	// PutUser creates the user, or renames the one that has its ID. IsDefault
+	// and CreatedAt of an existing user stay as they are; a new one cannot be
+	// the default user (ErrInvalid). Errors: ErrInvalid for a name out of
+	// form or a zero ID, ErrConflict for a name that another user has.
+	PutUser(ctx context.Context, u User) error
+
+	// PutAgent creates the agent or, if the name exists, stores the manifest
+	// in it.
+	PutAgent(ctx context.Context, name, manifest string, at time.Time) (Agent, error)
+	// Agents returns all agents by name.
+	Agents(ctx context.Context) ([]Agent, error)
+
+	// CreateSession creates a session from Agent, User, Parent, Title and
+	// CreatedAt of s; ID is made if zero. Errors: ErrNotFound if user, agent
+	// or parent (of the same user) does not exist; ErrConflict if the ID does;
+	// ErrInvalid without CreatedAt.
+	CreateSession(ctx context.Context, s Session) (Session, error)
+	// Session returns one session. Errors: ErrNotFound.
+	Session(ctx context.Context, user UserID, id SessionID) (Session, error)
+	// Sessions returns the user's sessions, the last active first; ties by id,
+	// newest first.
+	Sessions(ctx context.Context, user UserID, q SessionQuery) ([]Session, error)
+	// LastActivity returns the latest LastActive of the user's sessions with
+	// the agent that have at least one message of activity; zero if none.
+	LastActivity(ctx context.Context, user UserID, agent AgentID) (time.Time, error)
+
+	// Append adds the drafts at the end of the session and of its frontier,
+	// all or none, and returns them as stored, in order. A draft whose
+	// EventKey is already stored adds nothing: the stored message is returned
+	// in its place. Errors: ErrNotFound; ErrInvalid for a draft that Check
+	// refuses, a block that cannot be encoded, and for SourceContextInjection,
+	// which only Inject may write.
+	Append(ctx context.Context, user UserID, session SessionID, drafts ...Draft) ([]Message, error)
+	// Inject adds one context refresh at the end. Errors: ErrNotFound;
+	// ErrInvalid if no block has text.
+	Inject(ctx context.Context, user UserID, session SessionID, i Injection) (Message, error)
+	// Ingest adds what is new of a transcript that may have been stored before,
+	// whole or from any place on: the longest beginning of drafts that equals the
+	// end of what is stored, by role and blocks, adds nothing, nor does a draft
+	// whose EventKey is stored. Context injections do not count as stored.
+	// It returns the messages that were added. Two equal messages said one
+	// after the other are two. Errors: as Append.
+	Ingest(ctx context.Context, user UserID, session SessionID, drafts ...Draft) ([]Message, error)
+	// Message returns one message. Errors: ErrNotFound.
+	Message(ctx context.Context, user UserID, id MessageID) (Message, error)
+	// Messages returns messages by Seq. Errors: ErrNotFound for the session.
+	Messages(ctx context.Context, user UserID, session SessionID, q MessageQuery) ([]Message, error)
+
+	// Frontier returns what the model is shown. Errors: ErrNotFound.
+	Frontier(ctx context.Context, user UserID, session SessionID) (Frontier, error)
+	// CommitSummary replaces a run of the frontier by its summary, in the
+	// transaction that writes the summary. Errors: ErrNotFound; ErrConflict if
+	// the frontier was replaced since r was read, or the summary's ID is taken;
+	// ErrInvalid if the run is not made of neighbours of one depth, or the
+	// summary has no ID, no time or no run, or both kinds of run.
+	CommitSummary(ctx context.Context, user UserID, r Revision, s NewSummary) (Summary, error)
+	// RepairSummary gives a summary of LevelFallback another text. Its place,
+	// sources and time stay. Errors: ErrNotFound; ErrConflict if the summary is
+	// not of LevelFallback any more, or the frontier was replaced since r was
+	// read; ErrInvalid if the text is of LevelFallback itself.
+	RepairSummary(ctx context.Context, user UserID, r Revision, id SummaryID, text SummaryText) (Summary, error)
+	// Summaries returns all summaries of the session, in the order in which
+	// they were made. Errors: ErrNotFound.
+	Summaries(ctx context.Context, user UserID, session SessionID) ([]Summary, error)
+	// Summary returns one summary and the one that it was condensed into; the
+	// zero ID if none. Errors: ErrNotFound.
+	Summary(ctx context.Context, user UserID, id SummaryID) (s Summary, parent SummaryID, err error)
+	// Sources returns what a summary was made from, in order: messages, or
+	// summaries of the depth below. Errors: ErrNotFound.
+	Sources(ctx context.Context, user UserID, id SummaryID) ([]Item, error)
+	// Expand returns the messages that a summary stands for, whatever its
+	// depth, by Seq. Errors: ErrNotFound.
+	Expand(ctx context.Context, user UserID, id SummaryID, q MessageQuery) ([]Message, error)
+
+	// SearchWords returns the messages that hold one of the words, or stand
+	// beside one that does: the best first by Own + Near/2, ties by time, the
+	// latest first, then by ID. What was stored before the call is found.
+	// Errors: ErrInvalid for a query out of bounds.
+	SearchWords(ctx context.Context, user UserID, q WordQuery) ([]WordHit, error)
+	// SearchSummaries does the same for summaries, by Score.
+	SearchSummaries(ctx context.Context, user UserID, q WordQuery) ([]SummaryHit, error)
+	// Texts visits what the user's messages, summaries and files say, the
+	// latest first, until visit returns false.
+	Texts(ctx context.Context, user UserID, q TextQuery, visit func(StoredText) bool) error
+
+	// Files returns the files of a session, in the order in which they came.
+	// Errors: ErrNotFound for the session.
+	Files(ctx context.Context, user UserID, session SessionID) ([]File, error)
+	// File returns one file and the block that it was made from, as it came.
+	// Errors: ErrNotFound.
+	File(ctx context.Context, user UserID, id FileID) (File, Block, error)
+
+	// RecordCompaction adds one row to the record. Errors: ErrNotFound, also
+	// for an agent that is not the session's.
+	RecordCompaction(ctx context.Context, user UserID, run CompactionRun) error
+	// Compactions returns the session's record, oldest first. Errors:
+	// ErrNotFound.
+	Compactions(ctx context.Context, user UserID, session SessionID) ([]CompactionRun, error)
+
+	// DeleteSession removes a session with all that belongs to it. Sessions
+	// whose parent it was have none afterwards. Errors: ErrNotFound.
+	DeleteSession(ctx context.Context, user UserID, id SessionID) error
+
+	// WipeMemory removes what is remembered of the user: topics and
+	// extractions, all or none. A user who is not known has nothing.
+	WipeMemory(ctx context.Context, user UserID) (WipeCounts, error)
+	// WipeUser removes everything of the user, in one transaction, and the user,
+	// unless that is the default one. Scrub makes it final. A user who is not
+	// known has nothing.
+	WipeUser(ctx context.Context, user UserID) (WipeCounts, error)
+	// Scrub removes the last trace of what was deleted from the files. It waits
+	// for the store's own readers; done is false if another process that reads
+	// kept it from finishing: call it again later.
+	Scrub(ctx context.Context) (done bool, err error)
+	// Wipes returns the wipes that were begun and not ended, oldest first.
+	Wipes(ctx context.Context) ([]Wipe, error)
+	// BeginWipe records that the user is to be wiped. From then on, until
+	// EndWipe, nothing is written for them: ErrWiped. Errors: ErrNotFound.
+	// Twice is once.
+	BeginWipe(ctx context.Context, user UserID, at time.Time) error
+	// EndWipe forgets that the user was to be wiped.
+	EndWipe(ctx context.Context, user UserID) error
+
+	// Export visits everything that belongs to the user, in an order that
+	// Import understands, until visit fails. The same content gives the same
+	// records. Errors: ErrNotFound, and visit's own.
+	Export(ctx context.Context, user UserID, visit func(Record) error) error
+	// Import stores records for the user. What is there already in the same
+	// form is skipped. It stores as it goes: when a record is refused, those
+	// before it stay. Errors: ErrInvalid with the record's number for one that
+	// breaks a rule; ErrConflict for an id that is taken by something else, be
+	// it another user's.
+	Import(ctx context.Context, user UserID, records iter.Seq2[Record, error]) (ImportReport, error)
+
+	// Close waits for what is being written and closes the store. Later calls
+	// fail.
+	Close() error
+}
