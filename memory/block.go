@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/host/boundary"
 )
@@ -154,6 +155,34 @@ func (t BlockType) known() bool {
 		return true
 	}
 	return false
+}
+
+// Encode writes blocks as a JSON list for a store, each block's own bytes, which
+// an encoder of the whole list would reformat; and returns them as they will be
+// read. Bytes that are not UTF-8 become U+FFFD.
+func Encode(blocks []Block) (string, []Block, error) {
+	list := []byte{'['}
+	read := make([]Block, len(blocks))
+	for i, b := range blocks {
+		encoded, err := b.MarshalJSON()
+		switch {
+		case err != nil:
+		case b.Type == BlockText && b.original == nil && b.File.IsZero() && utf8.ValidString(b.Text):
+			// It would be read as it is.
+			read[i] = Block{Type: b.Type, Text: b.Text, original: encoded}
+		default:
+			encoded = bytes.ToValidUTF8(encoded, []byte("\ufffd"))
+			err = read[i].UnmarshalJSON(encoded)
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("block %d: %w", i+1, err)
+		}
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = append(list, encoded...)
+	}
+	return string(append(list, ']')), read, nil
 }
 
 // Shown returns blocks as the model sees them: external text in its frame,

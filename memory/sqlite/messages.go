@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -58,6 +57,7 @@ func (s *showStatements) close() {
 
 // position is where a session stands: what changes with each message.
 type position struct {
+	user         memory.UserID
 	messages     int64
 	lastActive   int64
 	active       bool
@@ -69,6 +69,7 @@ type position struct {
 // position returns where the user's session stands, for a write.
 func (s *Store) position(ctx context.Context, tx *sql.Tx, user memory.UserID, session memory.SessionID) (p position, err error) {
 	wiped := false
+	p.user = user
 	err = tx.StmtContext(ctx, s.appending.position).QueryRowContext(ctx, blob(session), blob(user)).
 		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &wiped)
 	if err == nil && wiped {
@@ -147,29 +148,44 @@ func (s *Store) Inject(ctx context.Context, user memory.UserID, session memory.S
 // on disk; when the process dies before, none is.
 func (s *Store) append(ctx context.Context, what string, user memory.UserID, session memory.SessionID, prepared []preparedMessage) ([]memory.Message, error) {
 	stored := make([]memory.Message, 0, len(prepared))
-	err := s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
-		p, err := s.position(ctx, tx, user, session)
-		if err != nil {
-			return err
-		}
-		before := p.messages
-		for _, m := range prepared {
-			m, err := s.appendOne(ctx, tx, user, &p, m)
-			if err != nil {
-				return err
+	err := s.asWriter(ctx, what, func(writer *sql.Conn) error {
+		p, known := s.positions[session]
+		known = known && p.user == user
+		err := transact(ctx, writer, func(ctx context.Context, tx *sql.Tx) (err error) {
+			if !known {
+				if p, err = s.position(ctx, tx, user, session); err != nil {
+					return err
+				}
 			}
-			stored = append(stored, m)
+			before := p.messages
+			for _, m := range prepared {
+				m, err := s.appendOne(ctx, tx, user, &p, m)
+				if err != nil {
+					return err
+				}
+				stored = append(stored, m)
+			}
+			if p.messages == before {
+				return nil
+			}
+			return s.advance(ctx, tx, user, session, p)
+		})
+		if len(s.positions) >= maxPositions || err != nil {
+			clear(s.positions)
 		}
-		if p.messages == before {
-			return nil
+		if err == nil {
+			s.positions[session] = p
 		}
-		return s.advance(ctx, tx, user, session, p)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return stored, nil
 }
+
+// maxPositions bounds how many sessions' positions are kept.
+const maxPositions = 1024
 
 // advance stores where the session stands now.
 func (s *Store) advance(ctx context.Context, tx *sql.Tx, user memory.UserID, session memory.SessionID, p position) error {
@@ -184,7 +200,7 @@ type preparedMessage struct {
 }
 
 func prepareMessage(session memory.SessionID, d memory.Draft) (preparedMessage, error) {
-	content, blocks, err := encode(d.Blocks)
+	content, blocks, err := memory.Encode(d.Blocks)
 	if err != nil {
 		return preparedMessage{}, err
 	}
@@ -212,29 +228,6 @@ func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p
 	}
 	_, err := tx.StmtContext(ctx, s.appending.frontier).ExecContext(ctx, blob(m.Session), m.Seq, blob(m.ID))
 	return m.Message, err
-}
-
-// encode writes the list of blocks as it is stored, each block's own bytes, which
-// an encoder of the whole list would reformat; and returns them as they will be
-// read.
-func encode(blocks []memory.Block) (string, []memory.Block, error) {
-	list := []byte{'['}
-	read := make([]memory.Block, len(blocks))
-	for i, b := range blocks {
-		encoded, err := b.MarshalJSON()
-		if err == nil {
-			encoded = bytes.ToValidUTF8(encoded, []byte("\ufffd"))
-			err = read[i].UnmarshalJSON(encoded)
-		}
-		if err != nil {
-			return "", nil, fmt.Errorf("block %d: %w", i+1, err)
-		}
-		if i > 0 {
-			list = append(list, ',')
-		}
-		list = append(list, encoded...)
-	}
-	return string(append(list, ']')), read, nil
 }
 
 func decode(content []byte) ([]memory.Block, error) {

@@ -51,6 +51,9 @@ type Store struct {
 
 	appending appendStatements
 	showing   showStatements
+	// positions is where sessions stand that were appended to and not touched
+	// since; it is for whoever has the writer.
+	positions map[memory.SessionID]position
 
 	mu sync.RWMutex
 	// closed is guarded by mu, which every operation holds for reading.
@@ -89,7 +92,7 @@ const (
 // memory.ErrForeign and memory.ErrReadOnly; a file that was refused is left as
 // it was.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
-	s := &Store{path: path, readOnly: options.ReadOnly}
+	s := &Store{path: path, readOnly: options.ReadOnly, positions: map[memory.SessionID]position{}}
 	// Two names of one file are to meet at one lock.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		s.path = target

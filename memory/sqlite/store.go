@@ -37,6 +37,15 @@ func (s *Store) reading(ctx context.Context, what string, f func(*sql.Tx) error)
 // f gets a context that does not end (to watch one costs more than to insert a
 // row), and ctx is asked once more before the commit.
 func (s *Store) writing(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
+	return s.asWriter(ctx, what, func(writer *sql.Conn) error {
+		clear(s.positions)
+		return transact(ctx, writer, f)
+	})
+}
+
+// asWriter runs f with the connection that writes, which nobody else has
+// meanwhile.
+func (s *Store) asWriter(ctx context.Context, what string, f func(*sql.Conn) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
@@ -50,7 +59,7 @@ func (s *Store) writing(ctx context.Context, what string, f func(context.Context
 		return s.failed(ctx, what, err)
 	}
 	defer writer.Close()
-	if err := transact(ctx, writer, f); err != nil {
+	if err := f(writer); err != nil {
 		return s.failed(ctx, what, err)
 	}
 	return nil
