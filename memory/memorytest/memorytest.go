@@ -48,6 +48,7 @@ func TestStore(t *testing.T, open Open) {
 		{"Compactions", testCompactions},
 		{"EveryMethodIsListed", testEveryMethodIsListed},
 		{"UsersAreApart", testUsersAreApart},
+		{"NoForeignWord", testNoForeignWord},
 		{"WritersAndReaders", testWritersAndReaders},
 		{"OneSessionManyWriters", testOneSessionManyWriters},
 		{"CancelledContext", testCancelledContext},

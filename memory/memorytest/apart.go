@@ -1,0 +1,146 @@
+package memorytest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// S9: several users do at random what a store allows; whatever one of them asks
+// for afterwards, by id, by words of the others, by reading everything or by
+// export, nothing of the others is in it.
+func testNoForeignWord(t *testing.T, f *fixture) {
+	rapid.Check(t, func(r *rapid.T) {
+		var people []*person
+		for range 3 {
+			id := memory.NewID[memory.UserID]()
+			name := "u" + strings.ReplaceAll(id.String(), "-", "")
+			check(r, f.store.PutUser(t.Context(), memory.User{ID: id, Name: name, CreatedAt: at}))
+			p := &person{f: f, user: id, canary: "canary" + name}
+			people = append(people, p)
+			p.begin(r)
+		}
+		for range rapid.IntRange(5, 30).Draw(r, "steps") {
+			p := rapid.SampledFrom(people).Draw(r, "who")
+			rapid.SampledFrom([]func(*rapid.T){p.begin, p.say, p.say, p.say, p.inject, p.condense, p.forget}).Draw(r, "what")(r)
+		}
+		for _, p := range people {
+			seen := p.everything(r, people)
+			for _, other := range people {
+				if found := strings.Contains(seen, other.canary); found != (other == p && len(p.messages) > 0) {
+					r.Errorf("the words of %s in what %s sees: %t", other.canary, p.canary, found)
+				}
+				if other != p {
+					p.reachesNothingOf(r, other)
+				}
+			}
+		}
+	})
+}
+
+// person is a user who says one word that nobody else says.
+type person struct {
+	f         *fixture
+	user      memory.UserID
+	canary    string
+	sessions  []memory.SessionID
+	messages  []memory.Message
+	summaries []memory.SummaryID
+}
+
+func (p *person) begin(r *rapid.T) {
+	session := must(p.f.store.CreateSession(p.f.t.Context(), memory.Session{Agent: p.f.agent, User: p.user, CreatedAt: at}))(r)
+	p.sessions = append(p.sessions, session.ID)
+}
+
+func (p *person) session(r *rapid.T) memory.SessionID {
+	if len(p.sessions) == 0 {
+		p.begin(r)
+	}
+	return rapid.SampledFrom(p.sessions).Draw(r, "session")
+}
+
+func (p *person) say(r *rapid.T) {
+	drafts := []memory.Draft{says("user", "I say "+p.canary, 0), says("assistant", "you said "+p.canary, 0)}
+	p.messages = append(p.messages, must(p.f.store.Append(p.f.t.Context(), p.user, p.session(r), drafts...))(r)...)
+}
+
+func (p *person) inject(r *rapid.T) {
+	i := memory.Injection{At: at, Blocks: []boundary.Content{content(r, "outside "+p.canary)}}
+	p.messages = append(p.messages, must(p.f.store.Inject(p.f.t.Context(), p.user, p.session(r), i))(r))
+}
+
+func (p *person) condense(r *rapid.T) {
+	frontier := must(p.f.store.Frontier(p.f.t.Context(), p.user, p.session(r)))(r)
+	s := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), SummaryText: memory.SummaryText{Text: "about " + p.canary, Level: memory.LevelNormal}, At: at}
+	for _, item := range frontier.Items {
+		if item.Message == nil {
+			break
+		}
+		s.Messages = append(s.Messages, item.Message.ID)
+	}
+	if len(s.Messages) > 0 {
+		p.summaries = append(p.summaries, must(p.f.store.CommitSummary(p.f.t.Context(), p.user, frontier.Revision, s))(r).ID)
+	}
+}
+
+func (p *person) forget(r *rapid.T) {
+	session := p.session(r)
+	check(r, p.f.store.DeleteSession(p.f.t.Context(), p.user, session))
+	p.sessions = slices.DeleteFunc(p.sessions, func(id memory.SessionID) bool { return id == session })
+	p.messages = slices.DeleteFunc(p.messages, func(m memory.Message) bool { return m.Session == session })
+	p.summaries = slices.DeleteFunc(p.summaries, func(id memory.SummaryID) bool {
+		_, _, err := p.f.store.Summary(p.f.t.Context(), p.user, id)
+		return err != nil
+	})
+}
+
+// everything is all that a user can read without an id, and with words that are
+// not theirs.
+func (p *person) everything(r *rapid.T, people []*person) string {
+	ctx, store := p.f.t.Context(), p.f.store
+	var seen strings.Builder
+	add := func(v any) { seen.WriteString(string(must(json.Marshal(v))(r)) + fmt.Sprintf("%+v", v)) }
+	sessions := must(store.Sessions(ctx, p.user, memory.SessionQuery{}))(r)
+	add(sessions)
+	for _, s := range sessions {
+		add(must(store.Messages(ctx, p.user, s.ID, memory.MessageQuery{}))(r))
+		add(must(store.Summaries(ctx, p.user, s.ID))(r))
+	}
+	for _, other := range people {
+		query := memory.WordQuery{Words: []memory.WeightedWord{{Text: other.canary, Weight: 1}, {Text: "say", Weight: 1}}}
+		add(must(store.SearchWords(ctx, p.user, query))(r))
+		add(must(store.SearchSummaries(ctx, p.user, query))(r))
+	}
+	check(r, store.Texts(ctx, p.user, memory.TextQuery{}, func(text memory.StoredText) bool { add(text); return true }))
+	check(r, store.Export(ctx, p.user, func(record memory.Record) error { add(record); return nil }))
+	return seen.String()
+}
+
+func (p *person) reachesNothingOf(r *rapid.T, other *person) {
+	ctx, store := p.f.t.Context(), p.f.store
+	for _, id := range other.sessions {
+		_, err := store.Session(ctx, p.user, id)
+		wants(r, err, memory.ErrNotFound)
+		wants(r, store.DeleteSession(ctx, p.user, id), memory.ErrNotFound)
+	}
+	for _, m := range other.messages {
+		_, err := store.Message(ctx, p.user, m.ID)
+		wants(r, err, memory.ErrNotFound)
+	}
+	for _, id := range other.summaries {
+		_, _, err := store.Summary(ctx, p.user, id)
+		wants(r, err, memory.ErrNotFound)
+		_, err = store.Sources(ctx, p.user, id)
+		wants(r, err, memory.ErrNotFound)
+		_, err = store.Expand(ctx, p.user, id, memory.MessageQuery{})
+		wants(r, err, memory.ErrNotFound)
+	}
+}
