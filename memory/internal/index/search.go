@@ -1,0 +1,469 @@
+package index
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"context"
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+// The parameters of BM25, and how much a neighbour's words count for a message
+// in the order of hits.
+const (
+	k1         = 1.2
+	b          = 0.75
+	nearWeight = 0.5
+)
+
+// reach is how far away a neighbour is.
+const reach = 2
+
+const (
+	// maxPostings bounds the postings that a search reads one by one: those of
+	// the rarest terms, of the newest segments. Whatever else a query asks for
+	// is only looked up for the candidates that these have brought.
+	maxPostings = 1 << 18
+	// maxCandidates bounds the documents for which it is looked up.
+	maxCandidates = 1 << 12
+)
+
+// Query is what Search looks for.
+type Query struct {
+	Terms []Term
+	// Sessions, if not nil, are those whose documents are looked at.
+	Sessions map[[16]byte]bool
+	// Only documents with From <= At < To are looked at, also as neighbours.
+	From, To int64
+	// Near says that neighbours count.
+	Near bool
+	// Limit is the most hits, at least 1.
+	Limit int
+}
+
+// Term is a term as a Tokenizer makes it. Its weight is positive.
+type Term struct {
+	Text   string
+	Weight float64
+}
+
+// Hit is a document that was found. Own is the sum of weight × BM25 over the
+// query's terms, Near the same of the two documents before it in its session
+// and of the two after it.
+type Hit struct {
+	Session   [16]byte
+	Seq, At   int64
+	Own, Near float64
+}
+
+// Rank is what hits are ordered by, the highest first; ties by time, then
+// session and seq, the last first.
+func (h Hit) Rank() float64 { return h.Own + nearWeight*h.Near }
+
+func (h Hit) compare(o Hit) int {
+	return cmp.Or(cmp.Compare(h.Rank(), o.Rank()), cmp.Compare(h.At, o.At), bytes.Compare(h.Session[:], o.Session[:]), cmp.Compare(h.Seq, o.Seq))
+}
+
+// Search returns the best hits of a query in order. The sources are given from
+// the oldest to the newest and hold no document twice; frequencies are counted
+// over all of them.
+//
+// The answer is exact as long as the query's terms have up to maxPostings
+// postings together. Beyond that the rarest terms are still exact, and frequent
+// terms change the order of documents which these have found, but no longer
+// find any themselves; unless the rare terms find fewer than Limit, when the
+// newest documents of the next term come in.
+func Search(ctx context.Context, sources []Source, q Query) ([]Hit, error) {
+	s := &search{Query: q}
+	tokens := int64(0)
+	for _, source := range sources {
+		s.parts = append(s.parts, part{Source: source, base: s.documents, ranges: q.ranges(source.Segment)})
+		s.documents += source.Documents()
+		tokens += source.Tokens
+	}
+	if s.documents == 0 {
+		return nil, nil
+	}
+	s.perToken = k1 * b * float64(s.documents) / float64(max(tokens, 1))
+	words, err := s.words(ctx)
+	if err != nil || len(words) == 0 {
+		return nil, err
+	}
+	s.own, s.seen = floats.take(s.documents), bitmaps.take(s.documents/64+1)
+	defer func() {
+		floats.give(s.own)
+		bitmaps.give(s.seen)
+	}()
+	gain, err := s.scan(ctx, words)
+	if err != nil {
+		return nil, err
+	}
+	if gain == 0 {
+		return s.hits(s.best(q.Limit)), nil
+	}
+	candidates := s.best(max(maxCandidates, q.Limit))
+	slices.SortFunc(candidates, func(a, b candidate) int { return b.compare(a.Hit) })
+	if len(candidates) > q.Limit {
+		enough := candidates[q.Limit-1].Rank()
+		candidates = slices.DeleteFunc(candidates, func(c candidate) bool { return c.Rank() < enough-gain })
+	}
+	if err := s.complete(ctx, words, candidates); err != nil {
+		return nil, err
+	}
+	return s.hits(candidates), nil
+}
+
+// ranges returns the documents of a segment that the query looks at.
+func (q Query) ranges(s *Segment) []span {
+	if q.Sessions == nil && q.From == math.MinInt64 && q.To == math.MaxInt64 {
+		return []span{{0, s.Documents()}}
+	}
+	var ranges []span
+	for i, r := range s.runs {
+		if q.Sessions != nil && !q.Sessions[r.session] {
+			continue
+		}
+		for d := r.start; d < s.end(i); d++ {
+			if !q.during(s, d) {
+				continue
+			}
+			if last := len(ranges) - 1; last >= 0 && ranges[last].end == d {
+				ranges[last].end++
+			} else {
+				ranges = append(ranges, span{d, d + 1})
+			}
+		}
+	}
+	return ranges
+}
+
+func (q Query) during(s *Segment, document int) bool {
+	t := s.time(document)
+	return q.From <= t && t < q.To
+}
+
+type span struct{ start, end int }
+
+// search is one search. Documents of all sources are numbered through: those of
+// a part begin with its base.
+type search struct {
+	Query
+	parts     []part
+	documents int
+	// perToken is the part of BM25's length normalisation that a token adds.
+	perToken float64
+
+	own  []float32 // the score of each document's own words, so far
+	seen []uint64  // a bit for each document that has one
+}
+
+type part struct {
+	Source
+	base   int
+	ranges []span
+}
+
+// word is a term of the query that documents have.
+type word struct {
+	text      string
+	documents int
+	score     float64 // weight × idf × (k1+1): no document gets more
+	lists     []*list // for each part; nil without one
+	scanned   []bool  // for each part
+}
+
+// words looks the query's terms up and returns those that exist, the rarest
+// first.
+func (s *search) words(ctx context.Context) ([]word, error) {
+	weights := make(map[string]float64)
+	for _, t := range s.Terms {
+		weights[t.Text] += t.Weight
+	}
+	var words []word
+	for text, weight := range weights {
+		w := word{text: text, lists: make([]*list, len(s.parts)), scanned: make([]bool, len(s.parts))}
+		for i, p := range s.parts {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			l, err := p.lookup(p.Pages, text)
+			if err != nil {
+				return nil, err
+			}
+			if l != nil {
+				w.lists[i] = l
+				w.documents += l.documents
+			}
+		}
+		if w.documents > 0 {
+			n, df := float64(s.documents), float64(w.documents)
+			w.score = weight * math.Log1p((n-df+0.5)/(df+0.5)) * (k1 + 1)
+			words = append(words, w)
+		}
+	}
+	slices.SortFunc(words, func(a, b word) int { return cmp.Or(cmp.Compare(a.documents, b.documents), cmp.Compare(a.text, b.text)) })
+	return words, nil
+}
+
+// scan reads what maxPostings allows and returns by how much the rank of a
+// document can still grow by what it has left.
+func (s *search) scan(ctx context.Context, words []word) (gain float64, err error) {
+	left, found := maxPostings, 0
+	for _, w := range words {
+		// With a filter a part of the list is read; take it as even.
+		costs, cost := make([]int, len(s.parts)), 0
+		for i, p := range s.parts {
+			if w.lists[i] != nil {
+				looked := 0
+				for _, r := range p.ranges {
+					looked += r.end - r.start
+				}
+				costs[i] = (w.lists[i].documents*looked + p.Documents() - 1) / p.Documents()
+				cost += costs[i]
+			}
+		}
+		whole, few := cost <= left, found < s.Limit
+		complete := true
+		for i := len(s.parts) - 1; i >= 0; i-- {
+			if costs[i] == 0 {
+				continue
+			}
+			if costs[i] > left || !whole && !few {
+				complete = false
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return 0, err
+			}
+			left -= costs[i]
+			found += costs[i]
+			w.scanned[i] = true
+			if err := s.scanList(s.parts[i], w.lists[i], w.score); err != nil {
+				return 0, err
+			}
+		}
+		if !complete {
+			gain += w.score
+		}
+	}
+	if s.Near {
+		gain *= 1 + 2*reach*nearWeight
+	}
+	return gain, nil
+}
+
+func (s *search) scanList(p part, l *list, score float64) error {
+	for _, r := range p.ranges {
+		for at := r.start; at < r.end; {
+			block, err := l.seek(at)
+			if err != nil {
+				return err
+			}
+			if len(block) == 0 {
+				return nil
+			}
+			at = block[len(block)-1].document() + 1
+			for _, posting := range block {
+				d := posting.document()
+				if d >= r.end {
+					break
+				}
+				s.add(p, posting, score)
+				d += p.base
+				s.seen[d/64] |= 1 << (d % 64)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *search) add(p part, posting posting, score float64) {
+	d, tf := posting.document(), float64(posting.tf())
+	s.own[p.base+d] += float32(score * tf / (tf + k1*(1-b) + s.perToken*float64(p.length(d))))
+}
+
+// candidate is a document that may be a hit.
+type candidate struct {
+	Hit
+	part, run, document int
+}
+
+// best returns the n best of the documents that are seen and of their
+// neighbours, in no order.
+func (s *search) best(n int) []candidate {
+	near := s.seen
+	if s.Near {
+		near = bitmaps.take(len(s.seen))
+		defer bitmaps.give(near)
+		s.eachSeen(s.seen, func(c candidate) {
+			near[(s.parts[c.part].base+c.document)/64] |= 1 << ((s.parts[c.part].base + c.document) % 64)
+			s.neighbours(c, func(d int) { near[d/64] |= 1 << (d % 64) })
+		})
+	}
+	var top worstFirst
+	s.eachSeen(near, func(c candidate) {
+		s.score(&c)
+		if len(top) == n {
+			if c.Rank() < top[0].Rank() {
+				return
+			}
+			s.name(&c)
+			if c.compare(top[0].Hit) > 0 {
+				top[0] = c
+				heap.Fix(&top, 0)
+			}
+			return
+		}
+		s.name(&c)
+		heap.Push(&top, c)
+	})
+	return top
+}
+
+// eachSeen calls f with the place of each document that has its bit set.
+func (s *search) eachSeen(set []uint64, f func(candidate)) {
+	for i, p := range s.parts {
+		r := 0
+		for word := p.base / 64; word*64 < p.base+p.Documents(); word++ {
+			for rest := set[word]; rest != 0; rest &= rest - 1 {
+				d := word*64 + bits.TrailingZeros64(rest) - p.base
+				if d < 0 || d >= p.Documents() {
+					continue
+				}
+				for d >= p.end(r) {
+					r++
+				}
+				f(candidate{part: i, run: r, document: d})
+			}
+		}
+	}
+}
+
+// neighbours calls f with the number of each neighbour that the query looks at.
+func (s *search) neighbours(c candidate, f func(int)) {
+	p := s.parts[c.part]
+	r, end := p.runs[c.run], p.end(c.run)
+	timeless := s.From == math.MinInt64 && s.To == math.MaxInt64
+	for away := -reach; away <= reach; away++ {
+		d := c.document + away
+		switch seq := r.seq + int64(d-r.start); {
+		case away == 0 || seq < 0:
+		case r.start <= d && d < end:
+			if timeless || s.during(p.Segment, d) {
+				f(p.base + d)
+			}
+		default:
+			for _, other := range s.parts {
+				if d, ok := other.find(r.session, seq); ok {
+					if timeless || s.during(other.Segment, d) {
+						f(other.base + d)
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+func (s *search) score(c *candidate) {
+	c.Own, c.Near = float64(s.own[s.parts[c.part].base+c.document]), 0
+	if s.Near {
+		s.neighbours(*c, func(d int) { c.Near += float64(s.own[d]) })
+	}
+}
+
+func (s *search) name(c *candidate) {
+	p := s.parts[c.part]
+	r := p.runs[c.run]
+	c.Session, c.Seq, c.At = r.session, r.seq+int64(c.document-r.start), p.time(c.document)
+}
+
+// complete adds to the candidates what was not scanned.
+func (s *search) complete(ctx context.Context, words []word, candidates []candidate) error {
+	var needed []int
+	for _, c := range candidates {
+		needed = append(needed, s.parts[c.part].base+c.document)
+		if s.Near {
+			s.neighbours(c, func(d int) { needed = append(needed, d) })
+		}
+	}
+	slices.Sort(needed)
+	needed = slices.Compact(needed)
+	for i, p := range s.parts {
+		n, _ := slices.BinarySearch(needed, p.base+p.Documents())
+		mine := needed[:n]
+		needed = needed[n:]
+		for _, w := range words {
+			if w.scanned[i] || w.lists[i] == nil {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			for _, d := range mine {
+				block, err := w.lists[i].seek(d - p.base)
+				if err != nil {
+					return err
+				}
+				if len(block) == 0 {
+					break
+				}
+				if block[0].document() == d-p.base {
+					s.add(p, block[0], w.score)
+				}
+			}
+		}
+	}
+	for i := range candidates {
+		s.score(&candidates[i])
+	}
+	return nil
+}
+
+// hits returns the best candidates in order.
+func (s *search) hits(candidates []candidate) []Hit {
+	slices.SortFunc(candidates, func(a, b candidate) int { return b.compare(a.Hit) })
+	var hits []Hit
+	for _, c := range candidates[:min(len(candidates), s.Limit)] {
+		hits = append(hits, c.Hit)
+	}
+	return hits
+}
+
+// worstFirst is a heap of candidates.
+type worstFirst []candidate
+
+func (h worstFirst) Len() int           { return len(h) }
+func (h worstFirst) Less(i, j int) bool { return h[i].compare(h[j].Hit) < 0 }
+func (h worstFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *worstFirst) Push(c any)        { *h = append(*h, c.(candidate)) }
+func (h *worstFirst) Pop() any {
+	last := len(*h) - 1
+	c := (*h)[last]
+	*h = (*h)[:last]
+	return c
+}
+
+// pool keeps slices of zeros, for searches over many documents.
+type pool[T any] struct{ kept sync.Pool }
+
+var (
+	floats  pool[float32]
+	bitmaps pool[uint64]
+)
+
+// take returns n zeros.
+func (p *pool[T]) take(n int) []T {
+	if list, ok := p.kept.Get().(*[]T); ok && cap(*list) >= n {
+		return (*list)[:n]
+	}
+	return make([]T, n)
+}
+
+func (p *pool[T]) give(list []T) {
+	clear(list)
+	p.kept.Put(&list)
+}
