@@ -39,6 +39,8 @@ func (a *appendStatements) close() {
 // showStatements belong to the readers.
 type showStatements struct {
 	session, messages, revision, shownMessages, shownSummaries *sql.Stmt
+
+	segments segmentReader
 }
 
 func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
@@ -48,11 +50,13 @@ func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
 		&s.revision:       "SELECT revision FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&s.shownMessages:  selectMessages + " JOIN frontier f ON f.message_id = m.id WHERE f.session_id = " + ownSession + " ORDER BY f.ordinal",
 		&s.shownSummaries: "SELECT f.ordinal, " + summaryColumns + " FROM frontier f JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = " + ownSession + " ORDER BY f.ordinal",
+		&s.segments.head:  "SELECT head FROM index_segments WHERE id = ?",
+		&s.segments.page:  "SELECT data FROM index_pages WHERE id = ?",
 	})
 }
 
 func (s *showStatements) close() {
-	closeAll(s.session, s.messages, s.revision, s.shownMessages, s.shownSummaries)
+	closeAll(s.session, s.messages, s.revision, s.shownMessages, s.shownSummaries, s.segments.head, s.segments.page)
 }
 
 // position is where a session stands: what changes with each message.

@@ -55,6 +55,10 @@ type Store struct {
 	// since; it is for whoever has the writer.
 	positions map[memory.SessionID]position
 
+	indexer    *indexer // nil in a read-only store
+	segments   segmentCache
+	tokenizers sync.Pool // of *index.Tokenizer
+
 	mu sync.RWMutex
 	// closed is guarded by mu, which every operation holds for reading.
 	closed bool
@@ -148,7 +152,10 @@ func (s *Store) open(ctx context.Context, options Options) error {
 	if err := s.showing.prepare(ctx, s.read); err != nil {
 		return err
 	}
-	return s.appending.prepare(ctx, s.write)
+	if err := s.appending.prepare(ctx, s.write); err != nil {
+		return err
+	}
+	return s.startIndexer(ctx)
 }
 
 // prepareFiles creates the directory and the file with the modes that they are
@@ -418,6 +425,7 @@ func createDefaultUser(ctx context.Context, tx *sql.Tx, now time.Time) error {
 
 // Close implements memory.Store.
 func (s *Store) Close() error {
+	s.indexer.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -62,6 +62,7 @@ func (s *Store) asWriter(ctx context.Context, what string, f func(*sql.Conn) err
 	if err := f(writer); err != nil {
 		return s.failed(ctx, what, err)
 	}
+	s.indexer.notify()
 	return nil
 }
 

@@ -38,8 +38,6 @@ const Version = 1
 const (
 	// MaxDocuments is the most documents of a segment.
 	MaxDocuments = 1 << 16
-	// MaxPages is the most pages of a segment that Merge still makes larger.
-	MaxPages = 1 << 12
 	// PageSize is what a page is filled up to, in bytes. A page is larger by
 	// at most one block.
 	PageSize = 16 << 10
@@ -140,7 +138,7 @@ func (s *Segment) find(session [16]byte, seq int64) (int, bool) {
 func Decode(head []byte) (*Segment, error) {
 	d := decoder{rest: head}
 	count := d.number(MaxDocuments)
-	s := &Segment{Tokens: int64(d.number(math.MaxInt64)), size: 2 * len(head)}
+	s := &Segment{Tokens: int64(d.number(math.MaxInt64)), size: len(head)}
 	runs := d.number(count)
 	s.runs = make([]run, 0, min(runs, len(d.rest)/18))
 	start := 0
@@ -154,6 +152,7 @@ func Decode(head []byte) (*Segment, error) {
 		}
 		start += documents
 		s.runs = append(s.runs, r)
+		s.size += 32
 	}
 	s.lengths = d.bytes(2 * count)
 	s.timeBase = d.signed()
@@ -170,7 +169,7 @@ func Decode(head []byte) (*Segment, error) {
 			return nil, corrupt("pages of a head")
 		}
 		s.directory = append(s.directory, p)
-		s.size += 64
+		s.size += 32 + len(term)
 	}
 	if d.failed || start != count || len(d.rest) > 0 {
 		return nil, corrupt("a head")
