@@ -27,8 +27,9 @@ const (
 	// the rarest terms, of the newest segments. Whatever else a query asks for
 	// is only looked up for the candidates that these have brought.
 	maxPostings = 1 << 18
-	// maxCandidates bounds the documents for which it is looked up.
-	maxCandidates = 1 << 12
+	// maxCandidates bounds the documents for which it is looked up; it is twice
+	// the hits asked for if that is more.
+	maxCandidates = 1 << 10
 )
 
 // Query is what Search looks for.
@@ -104,7 +105,7 @@ func Search(ctx context.Context, sources []Source, q Query) ([]Hit, error) {
 	if gain == 0 {
 		return s.hits(s.best(q.Limit)), nil
 	}
-	candidates := s.best(max(maxCandidates, q.Limit))
+	candidates := s.best(max(maxCandidates, 2*q.Limit))
 	slices.SortFunc(candidates, func(a, b candidate) int { return b.compare(a.Hit) })
 	if len(candidates) > q.Limit {
 		enough := candidates[q.Limit-1].Rank()
@@ -141,6 +142,9 @@ func (q Query) ranges(s *Segment) []span {
 }
 
 func (q Query) during(s *Segment, document int) bool {
+	if q.From == math.MinInt64 && q.To == math.MaxInt64 {
+		return true
+	}
 	t := s.time(document)
 	return q.From <= t && t < q.To
 }
@@ -294,49 +298,104 @@ type candidate struct {
 // best returns the n best of the documents that are seen and of their
 // neighbours, in no order.
 func (s *search) best(n int) []candidate {
-	near := s.seen
-	if s.Near {
-		near = bitmaps.take(len(s.seen))
-		defer bitmaps.give(near)
-		s.eachSeen(s.seen, func(c candidate) {
-			near[(s.parts[c.part].base+c.document)/64] |= 1 << ((s.parts[c.part].base + c.document) % 64)
-			s.neighbours(c, func(d int) { near[d/64] |= 1 << (d % 64) })
+	var top worstFirst
+	least := 0.0
+	across := s.across()
+	for i, p := range s.parts {
+		own := s.own[p.base : p.base+p.Documents()]
+		r, next := 0, 0
+		s.eachSeen(p, func(d int) {
+			for d >= p.end(r) {
+				r++
+			}
+			start, end := p.runs[r].start, p.end(r)
+			from, to := d, d+1
+			if s.Near {
+				from, to = max(start, next, d-reach), min(end, d+reach+1)
+			}
+			next = to
+			for d := from; d < to; d++ {
+				near := float32(0)
+				switch {
+				case !s.Near:
+				case d-start >= reach && end-d > reach:
+					near = own[d-2] + own[d-1] + own[d+1] + own[d+2]
+				default:
+					for _, v := range own[max(start, d-reach):d] {
+						near += v
+					}
+					for _, v := range own[d+1 : min(end, d+reach+1)] {
+						near += v
+					}
+					near += across[p.base+d]
+				}
+				c := candidate{Hit: Hit{Own: float64(own[d]), Near: float64(near)}, part: i, run: r, document: d}
+				if rank := c.Rank(); rank == 0 || rank < least || !s.during(p.Segment, d) {
+					continue
+				}
+				c.Session, c.Seq, c.At = p.runs[r].session, p.runs[r].seq+int64(d-start), p.time(d)
+				if len(top) < n {
+					heap.Push(&top, c)
+				} else if c.compare(top[0].Hit) > 0 {
+					top[0] = c
+					heap.Fix(&top, 0)
+				}
+				if len(top) == n {
+					least = top[0].Rank()
+				}
+			}
 		})
 	}
-	var top worstFirst
-	s.eachSeen(near, func(c candidate) {
-		s.score(&c)
-		if len(top) == n {
-			if c.Rank() < top[0].Rank() {
-				return
-			}
-			s.name(&c)
-			if c.compare(top[0].Hit) > 0 {
-				top[0] = c
-				heap.Fix(&top, 0)
-			}
-			return
-		}
-		s.name(&c)
-		heap.Push(&top, c)
-	})
 	return top
 }
 
-// eachSeen calls f with the place of each document that has its bit set.
-func (s *search) eachSeen(set []uint64, f func(candidate)) {
+// across returns what documents at the ends of runs have from neighbours in
+// other runs, and marks them as seen.
+func (s *search) across() map[int]float32 {
+	if !s.Near {
+		return nil
+	}
+	sums := make(map[int]float32)
+	bring := func(from, to int) {
+		if s.own[from] > 0 {
+			sums[to] += s.own[from]
+			s.seen[to/64] |= 1 << (to % 64)
+		}
+	}
 	for i, p := range s.parts {
-		r := 0
-		for word := p.base / 64; word*64 < p.base+p.Documents(); word++ {
-			for rest := set[word]; rest != 0; rest &= rest - 1 {
-				d := word*64 + bits.TrailingZeros64(rest) - p.base
-				if d < 0 || d >= p.Documents() {
+		for j, r := range p.runs {
+			// Only a run that does not begin its session has others before it.
+			for away := int64(1); away <= min(reach, r.seq-1); away++ {
+				before, ok := s.find(i, r.session, r.seq-away)
+				if !ok {
 					continue
 				}
-				for d >= p.end(r) {
-					r++
+				for d := r.start; d < min(p.end(j), r.start+reach+1-int(away)); d++ {
+					bring(before, p.base+d)
+					bring(p.base+d, before)
 				}
-				f(candidate{part: i, run: r, document: d})
+			}
+		}
+	}
+	return sums
+}
+
+// find returns the number of a document that is in a part or in one before it.
+func (s *search) find(part int, session [16]byte, seq int64) (int, bool) {
+	for i := part; i >= 0; i-- {
+		if d, ok := s.parts[i].find(session, seq); ok {
+			return s.parts[i].base + d, true
+		}
+	}
+	return 0, false
+}
+
+// eachSeen calls f with each document of a part that is seen, in order.
+func (s *search) eachSeen(p part, f func(document int)) {
+	for word := p.base / 64; word*64 < p.base+p.Documents(); word++ {
+		for rest := s.seen[word]; rest != 0; rest &= rest - 1 {
+			if d := word*64 + bits.TrailingZeros64(rest) - p.base; 0 <= d && d < p.Documents() {
+				f(d)
 			}
 		}
 	}
@@ -346,39 +405,16 @@ func (s *search) eachSeen(set []uint64, f func(candidate)) {
 func (s *search) neighbours(c candidate, f func(int)) {
 	p := s.parts[c.part]
 	r, end := p.runs[c.run], p.end(c.run)
-	timeless := s.From == math.MinInt64 && s.To == math.MaxInt64
 	for away := -reach; away <= reach; away++ {
 		d := c.document + away
-		switch seq := r.seq + int64(d-r.start); {
-		case away == 0 || seq < 0:
-		case r.start <= d && d < end:
-			if timeless || s.during(p.Segment, d) {
-				f(p.base + d)
-			}
-		default:
-			for _, other := range s.parts {
-				if d, ok := other.find(r.session, seq); ok {
-					if timeless || s.during(other.Segment, d) {
-						f(other.base + d)
-					}
-					break
-				}
-			}
+		number, ok := p.base+d, r.start <= d && d < end
+		if !ok && c.Seq+int64(away) > 0 {
+			number, ok = s.find(len(s.parts)-1, c.Session, c.Seq+int64(away))
+		}
+		if ok && away != 0 {
+			f(number)
 		}
 	}
-}
-
-func (s *search) score(c *candidate) {
-	c.Own, c.Near = float64(s.own[s.parts[c.part].base+c.document]), 0
-	if s.Near {
-		s.neighbours(*c, func(d int) { c.Near += float64(s.own[d]) })
-	}
-}
-
-func (s *search) name(c *candidate) {
-	p := s.parts[c.part]
-	r := p.runs[c.run]
-	c.Session, c.Seq, c.At = r.session, r.seq+int64(c.document-r.start), p.time(c.document)
 }
 
 // complete adds to the candidates what was not scanned.
@@ -411,14 +447,18 @@ func (s *search) complete(ctx context.Context, words []word, candidates []candid
 				if len(block) == 0 {
 					break
 				}
-				if block[0].document() == d-p.base {
+				if block[0].document() == d-p.base && s.during(p.Segment, d-p.base) {
 					s.add(p, block[0], w.score)
 				}
 			}
 		}
 	}
 	for i := range candidates {
-		s.score(&candidates[i])
+		c := &candidates[i]
+		c.Own, c.Near = float64(s.own[s.parts[c.part].base+c.document]), 0
+		if s.Near {
+			s.neighbours(*c, func(d int) { c.Near += float64(s.own[d]) })
+		}
 	}
 	return nil
 }

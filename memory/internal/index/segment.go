@@ -126,6 +126,10 @@ func (s *Segment) end(i int) int {
 
 // find returns the ordinal of a document.
 func (s *Segment) find(session [16]byte, seq int64) (int, bool) {
+	last := len(s.runs) - 1
+	if last < 0 || s.runs[0].compare(session, seq) > 0 || bytes.Compare(s.runs[last].session[:], session[:]) < 0 {
+		return 0, false
+	}
 	i := sort.Search(len(s.runs), func(i int) bool { return s.runs[i].compare(session, seq) > 0 }) - 1
 	if i < 0 || s.runs[i].session != session {
 		return 0, false
@@ -578,8 +582,13 @@ func (l *list) read(document int) error {
 		return nil
 	}
 	d = decoder{rest: payload}
-	for i := range n {
-		delta := d.number(2*MaxDocuments - 1)
+	for i := range l.block[:n] {
+		delta := 0
+		if len(d.rest) > 0 && d.rest[0] < 0x80 {
+			delta, d.rest = int(d.rest[0]), d.rest[1:]
+		} else {
+			delta = d.number(2*MaxDocuments - 1)
+		}
 		tf := 1
 		if delta&1 == 1 {
 			tf = d.number(MaxLength)
