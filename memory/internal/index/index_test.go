@@ -321,3 +321,121 @@ func TestSearch(t *testing.T) {
 		}
 	})
 }
+
+// Words too frequent to be read whole change the order of what rare words have
+// found, exactly; and find the newest where rare words find too few.
+func TestFrequentWords(t *testing.T) {
+	const parts, each = 5, 30000
+	var list []index.Document
+	var sources []index.Source
+	for part := range parts {
+		var mine []index.Document
+		for i := range each {
+			n := part*each + i
+			d := index.Document{Session: [16]byte{byte(part), byte(i / 1000)}, Seq: int64(i%1000) + 1, At: int64(n)}
+			for _, word := range []string{"a", "b", "c", "d"} {
+				for range 1 + (n*7+int(word[0]))%5 {
+					d.Terms = append(d.Terms, word)
+				}
+			}
+			if n%2999 == 0 {
+				d.Terms = append(d.Terms, "rare")
+			}
+			mine = append(mine, d)
+		}
+		list = append(list, mine...)
+		sources = append(sources, build(t, mine))
+	}
+	q := query("a", "b", "rare", "c", "d")
+	q.Near = true
+	got, want := search(t, sources, q), naive(list, q)
+	equalHits(t, got, want)
+
+	q = query("a", "d")
+	got = search(t, sources, q)
+	if len(got) != q.Limit {
+		t.Fatalf("%d hits of words in every document, want %d", len(got), q.Limit)
+	}
+	for _, h := range got {
+		if h.Session[0] != parts-1 {
+			t.Fatalf("hit %+v is not of the newest documents", h)
+		}
+	}
+}
+
+// Whatever stands in a head or a page, there is an answer or an error.
+func FuzzSegment(f *testing.F) {
+	var list []index.Document
+	for i := range 300 {
+		list = append(list, index.Document{Session: [16]byte{byte(i % 3)}, Seq: int64(i), At: int64(i), Terms: []string{"a", "a", fmt.Sprintf("w%d", i%7)}})
+	}
+	head, pages, err := index.Build(list)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(head, pages[0])
+	f.Add([]byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, head, page []byte) {
+		segment, err := index.Decode(head)
+		if err != nil {
+			if !errors.Is(err, index.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		s := index.Source{Segment: segment, Pages: func(int) ([]byte, error) { return page, nil }}
+		if segment.PageCount() > 100 {
+			return
+		}
+		for _, err := range []error{
+			s.Check(),
+			func() error {
+				_, err := index.Search(t.Context(), []index.Source{s}, query("a", "w1", "w6"))
+				return err
+			}(),
+			func() error {
+				_, err := index.Merge([]index.Source{s}, func([]byte) error { return nil })
+				return err
+			}(),
+		} {
+			if err != nil && !errors.Is(err, index.ErrCorrupt) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A changed byte is an error or changes no more than an answer.
+func TestDamage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := corpus(200).Draw(t, "corpus")
+		head, pages, err := index.Build(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s index.Source
+		if damaged := rapid.IntRange(-1, len(pages)-1).Draw(t, "where"); damaged < 0 {
+			head[rapid.IntRange(0, len(head)-1).Draw(t, "byte")] ^= rapid.ByteRange(1, 255).Draw(t, "change")
+			segment, err := index.Decode(head)
+			if err != nil {
+				if !errors.Is(err, index.ErrCorrupt) {
+					t.Fatal(err)
+				}
+				return
+			}
+			s = index.Source{Segment: segment, Pages: reader(pages)}
+		} else {
+			s = source(t, head, pages)
+			page := pages[damaged]
+			page[rapid.IntRange(0, len(page)-1).Draw(t, "byte")] ^= rapid.ByteRange(1, 255).Draw(t, "change")
+		}
+		q := query("w0", "w1", "w2")
+		q.Near = true
+		hits, err := index.Search(context.Background(), []index.Source{s}, q)
+		if err == nil && len(hits) > q.Limit {
+			t.Fatalf("%d hits", len(hits))
+		}
+		_, _ = index.Merge([]index.Source{s}, func([]byte) error { return nil })
+		_ = s.Check()
+	})
+}
