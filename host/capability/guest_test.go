@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -150,7 +150,7 @@ func TestHandAsksTheModelWithinItsBudget(t *testing.T) {
 	if fmt.Sprint(bounds) != "[100 100 150 4]" {
 		t.Errorf("the model was asked for %v", bounds)
 	}
-	if asked[0].System != "sys" || !slices.Equal(asked[0].Messages, []llm.Message{{Role: llm.RoleUser, Text: "p"}}) {
+	if asked[0].System != "sys" || !reflect.DeepEqual(asked[0].Messages, []llm.Message{{Role: llm.RoleUser, Text: "p"}}) {
 		t.Errorf("asked %+v", asked[0])
 	}
 	// Thinking counts: what a model spends without a word is gone.

@@ -25,19 +25,16 @@ func (Echo) Complete(ctx context.Context, r Request) (Response, error) {
 	fmt.Fprintf(digest, "%d %s\n", len(r.System), r.System)
 	for _, m := range r.Messages {
 		fmt.Fprintf(digest, "%s %d %s\n", m.Role, len(m.Text), m.Text)
+		for _, c := range m.ToolCalls {
+			fmt.Fprintf(digest, "call %q %q %d %s\n", c.ID, c.Name, len(c.Input), c.Input)
+		}
+		for _, v := range m.ToolResults {
+			fmt.Fprintf(digest, "result %q %q %t %d %s\n", v.ID, v.Name, v.IsError, len(v.Text), v.Text)
+		}
 	}
-	input := r.tokens()
+	input := r.Tokens()
 	text := fmt.Sprintf("echo of %d messages, %d tokens, %x", len(r.Messages), input, digest.Sum(nil)[:8])
 	return bounded(Response{Text: text, InputTokens: input, Model: "echo"}, r.MaxOutputTokens), nil
-}
-
-// tokens estimates what a request costs.
-func (r Request) tokens() int {
-	sum := tokens.Estimate(r.System)
-	for _, m := range r.Messages {
-		sum += tokens.Estimate(m.Text)
-	}
-	return sum
 }
 
 // bounded cuts an answer to limit, if there is one, and counts it. An answer

@@ -553,7 +553,7 @@ func (x *Extractive) Complete(ctx context.Context, r Request) (Response, error) 
 	if err := ctx.Err(); err != nil {
 		return Response{}, fmt.Errorf("offline model: %w", err)
 	}
-	answer := Response{Text: offlineNotice, InputTokens: r.tokens(), Model: "offline"}
+	answer := Response{Text: offlineNotice, InputTokens: r.Tokens(), Model: "offline"}
 	found := p.closest()
 	if len(found) == 0 {
 		answer.Text += "\n\n" + nothingFound

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -452,7 +453,7 @@ func TestCompleteProperties(t *testing.T) {
 			t.Fatalf("%d tokens, limit %d: %q", response.OutputTokens, r.MaxOutputTokens, response.Text)
 		}
 		again, _ := llm.NewExtractive().Complete(context.Background(), r)
-		if again != response {
+		if !reflect.DeepEqual(again, response) {
 			t.Fatalf("not deterministic:\n%+v\n%+v", response, again)
 		}
 	})
@@ -490,7 +491,7 @@ func TestEcho(t *testing.T) {
 			t.Errorf("%s and %s have one answer: %q", name, other, response.Text)
 		}
 		seen[response.Text] = name
-		if again, _ := (llm.Echo{}).Complete(t.Context(), r); again != response {
+		if again, _ := (llm.Echo{}).Complete(t.Context(), r); !reflect.DeepEqual(again, response) {
 			t.Errorf("%s: %+v, then %+v", name, response, again)
 		}
 		r.MaxOutputTokens = 2

@@ -44,15 +44,25 @@ const (
 // Message is one message of a prompt; external text in it stands in its frame.
 type Message struct {
 	Role Role
+	// Text may be empty beside tool calls or results.
 	Text string
+	// ToolCalls are what the assistant asked for, after its Text. The next
+	// message is the user's and holds one result for each, by ID, and no other
+	// results.
+	ToolCalls []ToolCall
+	// ToolResults come before the user's Text.
+	ToolResults []ToolResult
 }
 
 // Request is one prompt. A model does not change it.
 type Request struct {
 	// System is the system text; it may be empty.
 	System string
-	// Messages take turns, the user begins, and none is empty.
+	// Messages take turns, the user begins and ends, and none is empty.
 	Messages []Message
+	// Tools may be called; their names differ. A model that cannot call any
+	// takes no notice.
+	Tools []Tool
 	// MaxOutputTokens bounds the answer; zero leaves it to the model.
 	MaxOutputTokens int
 	// Temperature is between 0 and 2; nil leaves it to the model. A model that
@@ -62,9 +72,12 @@ type Request struct {
 
 // Response is one answer.
 type Response struct {
-	// Text is neither empty nor white space alone. It is the model's, and no
-	// more trustworthy than what the model was shown.
+	// Text is not white space alone, and empty only beside ToolCalls. It is the
+	// model's, and no more trustworthy than what the model was shown.
 	Text string
+	// ToolCalls are made by ParseToolCalls; there are none where the Request has
+	// no Tools.
+	ToolCalls []ToolCall
 	// InputTokens and OutputTokens are the model's own counts, or estimates
 	// where it gives none.
 	InputTokens, OutputTokens int

@@ -21,8 +21,8 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/shared"
 
-	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/host/llm"
 )
 
@@ -260,8 +260,12 @@ func (f *failure) delay(attempt int) time.Duration {
 func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect) (llm.Response, *failure) {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
+	params, wrong := m.params(r, d)
+	if wrong != nil {
+		return llm.Response{}, wrong
+	}
 	var raw *http.Response
-	completion, err := m.chat.New(ctx, m.params(r, d), option.WithResponseInto(&raw))
+	completion, err := m.chat.New(ctx, params, option.WithResponseInto(&raw))
 	switch {
 	case raw != nil && raw.StatusCode >= 300:
 		return llm.Response{}, refusal(raw)
@@ -273,26 +277,29 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect) (llm.Resp
 		Model: m.name,
 	}
 	if response.InputTokens == 0 {
-		response.InputTokens = tokens.Estimate(r.System)
-		for _, message := range r.Messages {
-			response.InputTokens += tokens.Estimate(message.Text)
-		}
+		response.InputTokens = r.Tokens()
 	}
 	if len(completion.Choices) == 0 {
 		return response, &failure{kind: llm.ErrEmpty, what: "no choices"}
 	}
 	choice := completion.Choices[0]
 	response.Truncated = choice.FinishReason == "length"
-	if strings.TrimSpace(choice.Message.Content) == "" {
+	if len(r.Tools) > 0 {
+		response.ToolCalls = calls(choice.Message.ToolCalls)
+	}
+	if strings.TrimSpace(choice.Message.Content) != "" {
+		response.Text = choice.Message.Content
+	}
+	if response.Text == "" && len(response.ToolCalls) == 0 {
 		if choice.Message.Refusal != "" || choice.FinishReason == "content_filter" {
 			// A refusal is no answer: it must not become a summary.
 			return llm.Response{}, &failure{kind: llm.ErrRefused, what: "the model declines"}
 		}
 		return response, &failure{kind: llm.ErrEmpty, what: "no content"}
 	}
-	response.Text = choice.Message.Content
 	if response.OutputTokens == 0 {
-		response.OutputTokens = tokens.Estimate(response.Text)
+		said := llm.Message{Text: response.Text, ToolCalls: response.ToolCalls}
+		response.OutputTokens = llm.Request{Messages: []llm.Message{said}}.Tokens()
 	}
 	return response, nil
 }
@@ -305,17 +312,36 @@ func count(n int64) int {
 	return int(n)
 }
 
-func (m *Model) params(r llm.Request, d dialect) openai.ChatCompletionNewParams {
+// calls takes what the server says that the model asked for.
+func calls(sent []openai.ChatCompletionMessageToolCallUnion) []llm.ToolCall {
+	var all []llm.ToolCall
+	for _, c := range sent[:min(len(sent), llm.MaxToolCalls)] {
+		all = append(all, llm.ToolCall{ID: c.ID, Name: c.Function.Name, Input: json.RawMessage(c.Function.Arguments)})
+	}
+	return llm.ParseToolCalls(all)
+}
+
+// params writes a request. The error is that of a tool whose parameters are not
+// a JSON object.
+func (m *Model) params(r llm.Request, d dialect) (openai.ChatCompletionNewParams, *failure) {
 	p := openai.ChatCompletionNewParams{Model: m.name}
+	for _, t := range r.Tools {
+		function := shared.FunctionDefinitionParam{Name: t.Name}
+		if t.Description != "" {
+			function.Description = openai.String(t.Description)
+		}
+		if t.Parameters != nil {
+			if err := json.Unmarshal(t.Parameters, &function.Parameters); err != nil || function.Parameters == nil {
+				return p, &failure{kind: llm.ErrRefused, what: "the parameters of the tool " + strconv.Quote(t.Name) + " are not a JSON object"}
+			}
+		}
+		p.Tools = append(p.Tools, openai.ChatCompletionFunctionTool(function))
+	}
 	if r.System != "" {
 		p.Messages = append(p.Messages, openai.SystemMessage(r.System))
 	}
 	for _, message := range r.Messages {
-		if message.Role == llm.RoleAssistant {
-			p.Messages = append(p.Messages, openai.AssistantMessage(message.Text))
-		} else {
-			p.Messages = append(p.Messages, openai.UserMessage(message.Text))
-		}
+		p.Messages = append(p.Messages, messages(message)...)
 	}
 	switch limit := int64(r.MaxOutputTokens); {
 	case limit <= 0:
@@ -327,7 +353,35 @@ func (m *Model) params(r llm.Request, d dialect) openai.ChatCompletionNewParams 
 	if r.Temperature != nil && !d.ownTemperature {
 		p.Temperature = openai.Float(*r.Temperature)
 	}
-	return p
+	return p, nil
+}
+
+// messages writes one message; in this protocol every tool's result is one of
+// its own. Whether a call failed is said by the result's text alone.
+func messages(m llm.Message) []openai.ChatCompletionMessageParamUnion {
+	var all []openai.ChatCompletionMessageParamUnion
+	if m.Role == llm.RoleAssistant {
+		var said openai.ChatCompletionAssistantMessageParam
+		if m.Text != "" {
+			said.Content.OfString = openai.String(m.Text)
+		}
+		for _, c := range m.ToolCalls {
+			said.ToolCalls = append(said.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
+				OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
+					ID:       c.ID,
+					Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: c.Name, Arguments: string(c.Input)},
+				},
+			})
+		}
+		return append(all, openai.ChatCompletionMessageParamUnion{OfAssistant: &said})
+	}
+	for _, v := range m.ToolResults {
+		all = append(all, openai.ToolMessage(v.Text, v.ID))
+	}
+	if m.Text != "" {
+		all = append(all, openai.UserMessage(m.Text))
+	}
+	return all
 }
 
 // broken explains an attempt without a status or without a body that can be

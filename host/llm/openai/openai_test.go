@@ -57,7 +57,7 @@ func TestRequestAndAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (llm.Response{Text: "four", InputTokens: openaitest.InputTokens, OutputTokens: openaitest.OutputTokens, Model: "test-model"}); got != want {
+	if want := (llm.Response{Text: "four", InputTokens: openaitest.InputTokens, OutputTokens: openaitest.OutputTokens, Model: "test-model"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	sent := s.Requests()[0]
@@ -102,7 +102,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := openaitest.NewServer(t, test.answer)
 			got, err := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never}).Complete(t.Context(), prompt())
-			if got != test.want || !errors.Is(err, test.err) {
+			if !reflect.DeepEqual(got, test.want) || !errors.Is(err, test.err) {
 				t.Errorf("got %+v, %v\nwant %+v, %v", got, err, test.want, test.err)
 			}
 		})

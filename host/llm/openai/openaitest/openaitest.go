@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,16 +19,49 @@ import (
 // Key is the API key that a Script expects as a bearer token.
 const Key = "sk-test-0123456789abcdef"
 
-// Message is one message of a request.
+// Message is one message of a request or an answer.
 type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
+	// ToolCalls are the assistant's; ToolCallID says which of them a message of
+	// role "tool" answers.
+	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+}
+
+// ToolCall is one call of a function.
+type ToolCall struct {
+	ID       string   `json:"id"`
+	Type     string   `json:"type"`
+	Function Function `json:"function"`
+}
+
+// Function is what a call names, or what may be called.
+type Function struct {
+	Name string `json:"name"`
+	// Arguments of a call: JSON, if the model is in order.
+	Arguments string `json:"arguments,omitempty"`
+	// Description and Parameters are those of a Tool.
+	Description string         `json:"description,omitempty"`
+	Parameters  map[string]any `json:"parameters,omitempty"`
+}
+
+// Call is a call of the function name.
+func Call(id, name, arguments string) ToolCall {
+	return ToolCall{ID: id, Type: "function", Function: Function{Name: name, Arguments: arguments}}
+}
+
+// Tool is one function that the model may call.
+type Tool struct {
+	Type     string   `json:"type"`
+	Function Function `json:"function"`
 }
 
 // Request is what the server was sent. What is absent is zero or nil.
 type Request struct {
 	Model               string    `json:"model"`
 	Messages            []Message `json:"messages"`
+	Tools               []Tool    `json:"tools"`
 	MaxTokens           *int      `json:"max_tokens"`
 	MaxCompletionTokens *int      `json:"max_completion_tokens"`
 	Temperature         *float64  `json:"temperature"`
@@ -142,12 +176,35 @@ func read(r *http.Request) (Request, error) {
 	if sent.MaxTokens != nil && sent.MaxCompletionTokens != nil {
 		return sent, fmt.Errorf("two names for one limit")
 	}
+	if err := checkTools(sent.Tools); err != nil {
+		return sent, err
+	}
 	return sent, check(sent.Messages)
+}
+
+func checkTools(tools []Tool) error {
+	seen := map[string]bool{}
+	for i, t := range tools {
+		if name := t.Function.Name; t.Type != "function" || !isName(name) || seen[name] {
+			return fmt.Errorf("tool %d is of type %q and name %q", i, t.Type, name)
+		}
+		if p := t.Function.Parameters; p != nil && p["type"] != "object" {
+			return fmt.Errorf("the parameters of tool %q are not a schema of an object", t.Function.Name)
+		}
+		seen[t.Function.Name] = true
+	}
+	return nil
+}
+
+func isName(name string) bool {
+	return name != "" && len(name) <= 64 && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == ""
 }
 
 // check holds messages against the rules that providers have in common: a
 // system message at most first, then the user and the assistant in turns, the
-// user first and last, and none of them empty.
+// user first and last, and none of them empty. After an assistant's message with
+// tool calls come the tools' results in the user's turn, exactly one for each
+// call, before anything else of it; a result stands nowhere else.
 func check(messages []Message) error {
 	if len(messages) > 0 && messages[0].Role == "system" {
 		if strings.TrimSpace(messages[0].Content) == "" {
@@ -155,18 +212,51 @@ func check(messages []Message) error {
 		}
 		messages = messages[1:]
 	}
+	turn := []string{"user"}
+	waiting, seen := map[string]bool{}, map[string]bool{}
 	for i, m := range messages {
-		if want := []string{"user", "assistant"}[i%2]; m.Role != want {
-			return fmt.Errorf("message %d is of role %q, not %q", i, m.Role, want)
+		if m.Role == "tool" {
+			if !waiting[m.ToolCallID] {
+				return fmt.Errorf("message %d answers %q, which is no open call", i, m.ToolCallID)
+			}
+			delete(waiting, m.ToolCallID)
+			turn = []string{"user", "assistant"}
+		} else if len(waiting) > 0 {
+			return fmt.Errorf("message %d follows %d calls without a result", i, len(waiting))
+		} else if !slices.Contains(turn, m.Role) {
+			return fmt.Errorf("message %d is of role %q, not of %q", i, m.Role, turn)
 		}
-		if strings.TrimSpace(m.Content) == "" {
+		if strings.TrimSpace(m.Content) == "" && len(m.ToolCalls) == 0 {
 			return fmt.Errorf("message %d is empty", i)
 		}
+		if m.Role != "assistant" && len(m.ToolCalls) > 0 || m.Role != "tool" && m.ToolCallID != "" {
+			return fmt.Errorf("message %d of role %q has calls, or an id of one", i, m.Role)
+		}
+		for _, c := range m.ToolCalls {
+			if c.ID == "" || seen[c.ID] || c.Type != "function" || !isName(c.Function.Name) || !isObject(c.Function.Arguments) {
+				return fmt.Errorf("message %d makes the call %+v", i, c)
+			}
+			waiting[c.ID], seen[c.ID] = true, true
+		}
+		switch m.Role {
+		case "user":
+			turn = []string{"assistant"}
+		case "assistant":
+			turn = []string{"user"}
+		}
 	}
-	if len(messages)%2 == 0 {
+	if len(waiting) > 0 {
+		return fmt.Errorf("%d calls without a result", len(waiting))
+	}
+	if len(messages) == 0 || messages[len(messages)-1].Role == "assistant" {
 		return fmt.Errorf("%d messages: the last is not the user's", len(messages))
 	}
 	return nil
+}
+
+func isObject(arguments string) bool {
+	var object map[string]any
+	return json.Unmarshal([]byte(arguments), &object) == nil && object != nil
 }
 
 // Server is a Script on a loopback port.
@@ -199,11 +289,20 @@ func Cut(text string) Answer { return Finished(text, "length") }
 
 // Finished answers text with a finish_reason.
 func Finished(text, reason string) Answer {
+	return finished(Message{Role: "assistant", Content: text}, reason)
+}
+
+// Calls answers with tool calls, and with text before them if it is not "".
+func Calls(text string, calls ...ToolCall) Answer {
+	return finished(Message{Role: "assistant", Content: text, ToolCalls: calls}, "tool_calls")
+}
+
+func finished(m Message, reason string) Answer {
 	return func(w http.ResponseWriter, _ *http.Request, sent Request) {
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(map[string]any{
 			"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": sent.Model,
-			"choices": []any{map[string]any{"index": 0, "finish_reason": reason, "message": Message{"assistant", text}}},
+			"choices": []any{map[string]any{"index": 0, "finish_reason": reason, "message": m}},
 			"usage":   map[string]any{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens},
 		})
 	}

@@ -1,0 +1,152 @@
+package llm
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"strings"
+
+	"github.com/gloveboxhq/glovebox/abi/tokens"
+)
+
+// Tool describes something that a model may ask its caller to do.
+type Tool struct {
+	// Name is 1 to 64 of A-Z, a-z, 0-9, '_' and '-'.
+	Name string
+	// Description tells the model when and how to call it.
+	Description string
+	// Parameters is a JSON Schema of type object; nil means that the tool takes
+	// none.
+	Parameters json.RawMessage
+}
+
+// ToolCall is a model's wish to have a tool run.
+type ToolCall struct {
+	// ID ties the result to the call. It is 1 to 64 of A-Z, a-z, 0-9, '_', '-',
+	// '.' and ':'.
+	ID string
+	// Name has the form of a Tool's, but may be that of none.
+	Name string
+	// Input is a JSON object. It need not fit the tool's Parameters.
+	Input json.RawMessage
+	// Fault says, in the host's words, why the call cannot be run: the model
+	// sent no JSON object, or a name out of form. The call is answered all the
+	// same, with an error. "" means that nothing is wrong with its form.
+	Fault string
+}
+
+// ToolResult is what a call came to.
+type ToolResult struct {
+	// ID and Name are those of the call.
+	ID, Name string
+	// Text is not empty; external text in it stands in its frame.
+	Text string
+	// IsError says that the call failed. Not every protocol can tell, so Text
+	// says so too.
+	IsError bool
+}
+
+// The bounds of what a model may send.
+const (
+	// MaxToolCalls is how many calls of one Response are kept.
+	MaxToolCalls = 32
+	// MaxToolInput bounds the bytes of one call's Input.
+	MaxToolInput = 64 << 10
+
+	maxToolName = 64
+	maxToolID   = 64
+)
+
+// What ToolCall.Fault may say, and the name of a call that has none.
+const (
+	faultName    = "the name of a tool is 1 to 64 letters, digits, '_' or '-'"
+	faultInput   = "the arguments are not a JSON object"
+	faultTooLong = "the arguments are longer than 64 KiB"
+
+	nameless = "unknown"
+)
+
+// ParseToolCalls is for drivers: it turns what a server sent, which may be
+// anything, into calls that keep the rules of ToolCall. At most MaxToolCalls are
+// kept. An ID that is out of form or that an earlier call has is replaced; what
+// cannot be called has a Fault. No arguments at all mean {}.
+func ParseToolCalls(sent []ToolCall) []ToolCall {
+	var calls []ToolCall
+	seen := map[string]bool{}
+	for _, c := range sent[:min(len(sent), MaxToolCalls)] {
+		c.Fault = ""
+		if !ValidToolCallID(c.ID) || seen[c.ID] {
+			c.ID = NewToolCallID()
+		}
+		seen[c.ID] = true
+		input, fault := parseInput(c.Input)
+		if c.Input, c.Fault = input, fault; !ValidToolName(c.Name) {
+			c.Name, c.Fault = nameless, faultName
+		}
+		calls = append(calls, c)
+	}
+	return calls
+}
+
+func parseInput(sent json.RawMessage) (input json.RawMessage, fault string) {
+	empty := json.RawMessage("{}")
+	if len(sent) > MaxToolInput {
+		return empty, faultTooLong
+	}
+	input = bytes.TrimSpace(bytes.ToValidUTF8(sent, []byte("\ufffd")))
+	switch {
+	case len(input) == 0:
+		return empty, ""
+	case input[0] != '{' || !json.Valid(input):
+		return empty, faultInput
+	}
+	return input, ""
+}
+
+// ValidToolName reports whether name has the form of a tool's.
+func ValidToolName(name string) bool { return made(name, maxToolName, "_-") }
+
+// ValidToolCallID reports whether id has the form of a call's.
+func ValidToolCallID(id string) bool { return made(id, maxToolID, "_-.:") }
+
+// NewToolCallID returns an ID that no other call has.
+func NewToolCallID() string { return "call_" + rand.Text() }
+
+// made reports whether s is 1 to limit letters, digits and extra ones.
+func made(s string, limit int, extra string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case strings.IndexByte(extra, c) < 0:
+			return false
+		}
+	}
+	return s != "" && len(s) <= limit
+}
+
+// perCall is what a tool, a call or a result costs beside its texts.
+const perCall = 4
+
+// Tokens estimates what a tool's description costs in every request.
+func (t Tool) Tokens() int {
+	return tokens.Estimate(t.Name) + tokens.Estimate(t.Description) + tokens.Estimate(string(t.Parameters)) + perCall
+}
+
+// Tokens estimates the texts of a request, its tools, calls and results
+// included.
+func (r Request) Tokens() int {
+	sum := tokens.Estimate(r.System)
+	for _, t := range r.Tools {
+		sum += t.Tokens()
+	}
+	for _, m := range r.Messages {
+		sum += tokens.Estimate(m.Text)
+		for _, c := range m.ToolCalls {
+			sum += tokens.Estimate(c.ID) + tokens.Estimate(c.Name) + tokens.Estimate(string(c.Input)) + perCall
+		}
+		for _, v := range m.ToolResults {
+			sum += tokens.Estimate(v.ID) + tokens.Estimate(v.Text) + perCall
+		}
+	}
+	return sum
+}
