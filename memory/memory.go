@@ -83,7 +83,8 @@ type Session struct {
 	LastActive time.Time `json:"last_active_at"`
 	// UserMessages counts messages of the source user, or of role user with
 	// an unknown source. Exchanges counts how often an assistant's message
-	// followed one or more of them.
+	// followed one or more of them; one that holds a tool call is not yet the
+	// answer and does not count.
 	UserMessages int `json:"user_messages"`
 	Exchanges    int `json:"exchanges"`
 	// Messages counts all messages.

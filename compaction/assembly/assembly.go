@@ -4,7 +4,9 @@
 package assembly
 
 import (
+	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +43,46 @@ type Live struct {
 // first is the user's.
 type Message struct {
 	Role memory.Role `json:"role"`
-	Text string      `json:"text"`
+	// Text is empty only beside calls or results. It comes after the results
+	// and before the calls.
+	Text string `json:"text"`
+	// ToolCalls are the assistant's. The next message answers each by one of
+	// its ToolResults, in any order, and has no others; see pairTools.
+	ToolCalls   []ToolCall   `json:"tool_calls,omitempty"`
+	ToolResults []ToolResult `json:"tool_results,omitempty"`
+}
+
+// ToolCall is the assistant's wish to have a tool run.
+type ToolCall struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Input is a JSON object.
+	Input json.RawMessage `json:"input"`
+}
+
+// ToolResult is what a call came to. Text is never empty: it holds the tool's
+// words in their frame and says whether the call failed.
+type ToolResult struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Text    string `json:"text"`
+	IsError bool   `json:"is_error,omitempty"`
+}
+
+// String returns the message as a person reads it: calls and results as they
+// stand in a text.
+func (m Message) String() string {
+	var parts []string
+	for _, r := range m.ToolResults {
+		parts = append(parts, "[result of tool call "+strconv.Quote(r.Name)+"]\n"+r.Text)
+	}
+	if m.Text != "" {
+		parts = append(parts, m.Text)
+	}
+	for _, c := range m.ToolCalls {
+		parts = append(parts, "[tool call "+strconv.Quote(c.Name)+" "+string(c.Input)+"]")
+	}
+	return strings.Join(parts, "\n\n")
 }
 
 // Prompt is what the model is sent.
@@ -114,6 +155,7 @@ type piece struct {
 	entry Entry
 	role  memory.Role
 	text  string
+	empty bool // nothing to show
 	cost  int
 	// tail marks what goes in whatever it costs.
 	tail bool
@@ -122,6 +164,13 @@ type piece struct {
 	// before it.
 	calls, results []string
 	result         bool
+	// blocks is what a message with calls or results is made of.
+	blocks []memory.Block
+	// toolCalls and toolResults are no part of text; caller is the piece that
+	// toolResults answer.
+	toolCalls   []ToolCall
+	toolResults []ToolResult
+	caller      int
 }
 
 // Assemble builds the prompt. It takes time linear in the items.
@@ -132,6 +181,7 @@ type piece struct {
 func Assemble(in Input) (Prompt, Report) {
 	pieces := stored(in)
 	pieces = append(pieces, live(in.Live)...)
+	pairTools(pieces)
 	unitOf := units(pieces)
 	protect(pieces, unitOf)
 
@@ -139,7 +189,7 @@ func Assemble(in Input) (Prompt, Report) {
 	// The opening may be needed: whether it is, depends on what goes in.
 	used := system.entry.Tokens + openingCost
 	for i := range pieces {
-		if p := &pieces[i]; p.tail && p.text != "" {
+		if p := &pieces[i]; p.tail && !p.empty {
 			p.entry.Included = true
 			used += p.cost
 		}
@@ -210,6 +260,9 @@ func (p *piece) tie(role memory.Role, blocks []memory.Block) {
 		}
 	}
 	p.result = role == memory.RoleTool && len(p.results) == 0
+	if len(p.calls) > 0 || len(p.results) > 0 {
+		p.blocks = blocks
+	}
 }
 
 // protect marks what goes in whatever it costs: the last messages are marked
@@ -228,7 +281,7 @@ func protect(pieces []piece, unitOf []int) {
 	}
 	for i, u := range unitOf {
 		p := &pieces[i]
-		if p.tail = marked[u]; p.tail && p.text != "" && p.entry.Kind != KindLive {
+		if p.tail = marked[u]; p.tail && !p.empty && p.entry.Kind != KindLive {
 			p.entry.Reason = ReasonFreshTail
 		}
 	}
@@ -253,7 +306,7 @@ func live(messages []Live) []piece {
 func newPiece(entry Entry, role memory.Role, text string) piece {
 	p := piece{entry: entry, role: promptRole(role), text: text, cost: entry.Tokens + perMessage}
 	if strings.TrimSpace(text) == "" {
-		p.text, p.cost = "", 0
+		p.text, p.empty, p.cost = "", true, 0
 		p.entry.Reason = ReasonEmpty
 	}
 	return p
@@ -293,6 +346,9 @@ func units(pieces []piece) []int {
 				unitOf[i] = call
 			}
 		}
+		if len(p.toolResults) > 0 {
+			unitOf[i] = unitOf[p.caller]
+		}
 		for _, id := range p.calls {
 			calls[id] = unitOf[i]
 		}
@@ -315,7 +371,7 @@ func fillUnit(pieces []piece, members []int, budget int, used *int) {
 	for _, i := range members {
 		p := &pieces[i]
 		switch {
-		case p.entry.Included || p.text == "":
+		case p.entry.Included || p.empty:
 		case fits:
 			p.entry.Included, p.entry.Reason = true, ReasonFits
 		default:
@@ -336,11 +392,12 @@ var openingCost = tokens.Estimate(opening) + perMessage
 // merge joins neighbours of one role, for providers refuse them apart, and
 // sees to it that the first message is the user's, with the opening if it must.
 func merge(pieces []piece) (messages []Message, opened bool) {
+	var message Message
 	var texts []string
-	role := memory.Role("")
 	flush := func() {
-		if len(texts) > 0 {
-			messages = append(messages, Message{role, strings.Join(texts, "\n\n")})
+		if message.Role != "" {
+			message.Text = strings.Join(texts, "\n\n")
+			messages = append(messages, message)
 		}
 		texts = texts[:0]
 	}
@@ -348,14 +405,18 @@ func merge(pieces []piece) (messages []Message, opened bool) {
 		if !p.entry.Included {
 			continue
 		}
-		if role == "" && p.role == memory.RoleAssistant {
-			messages, opened = append(messages, Message{memory.RoleUser, opening}), true
+		if message.Role == "" && p.role == memory.RoleAssistant {
+			messages, opened = append(messages, Message{Role: memory.RoleUser, Text: opening}), true
 		}
-		if p.role != role {
+		if p.role != message.Role {
 			flush()
-			role = p.role
+			message = Message{Role: p.role}
 		}
-		texts = append(texts, p.text)
+		if p.text != "" {
+			texts = append(texts, p.text)
+		}
+		message.ToolCalls = append(message.ToolCalls, p.toolCalls...)
+		message.ToolResults = append(message.ToolResults, p.toolResults...)
 	}
 	flush()
 	return messages, opened

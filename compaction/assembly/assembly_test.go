@@ -3,6 +3,7 @@ package assembly_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func TestEverythingFits(t *testing.T) {
 		t.Errorf("report %+v", report)
 	}
 	if len(prompt.Messages) != 3 || !strings.Contains(prompt.Messages[0].Text, "They met.\n\none") ||
-		prompt.Messages[1] != (assembly.Message{Role: memory.RoleAssistant, Text: "two"}) || prompt.Messages[2].Text != "three" {
+		!reflect.DeepEqual(prompt.Messages[1], assembly.Message{Role: memory.RoleAssistant, Text: "two"}) || prompt.Messages[2].Text != "three" {
 		t.Errorf("prompt %+v", prompt)
 	}
 }
@@ -149,8 +150,22 @@ func TestProperties(t *testing.T) {
 				items = append(items, refresh)
 			case 2:
 				id := fmt.Sprint("call-", n)
+				if again := rapid.IntRange(0, 9).Draw(t, "again"); again == 0 && len(open) > 0 {
+					id = open[0] // as a careless model, or a hostile one, might
+				}
 				open = append(open, id)
-				items = append(items, message(memory.RoleAssistant, memory.Text(text), memory.ToolCall(id, "t", []byte("{}"))))
+				calls := []memory.Block{memory.Text(text), memory.ToolCall(id, "t", []byte("{}"))}
+				for more := range rapid.IntRange(0, 2).Draw(t, "parallel") {
+					id := fmt.Sprint("call-", n, "-", more)
+					open = append(open, id)
+					calls = append(calls, memory.ToolCall(id, "t", []byte(`{"n":1}`)))
+				}
+				items = append(items, message(memory.RoleAssistant, calls...))
+				if rapid.Bool().Draw(t, "answered at once") {
+					for ; len(open) > 0; open = open[1:] {
+						items = append(items, message(memory.RoleTool, memory.ToolResult(open[0], "t", boundary.Content{}, true)))
+					}
+				}
 			case 3:
 				if len(open) > 0 {
 					items = append(items, message(memory.RoleTool, memory.ToolResult(open[0], "t", boundary.Content{}, true)))
@@ -169,15 +184,7 @@ func TestProperties(t *testing.T) {
 		checkReport(t, in, prompt, report)
 		checkPairs(t, in.Items, report)
 		checkLastInput(t, in.Items, report)
-		for i, m := range prompt.Messages {
-			want := memory.RoleUser
-			if i%2 == 1 {
-				want = memory.RoleAssistant
-			}
-			if m.Role != want || strings.TrimSpace(m.Text) == "" {
-				t.Fatalf("message %d is %+v", i, m)
-			}
-		}
+		checkMessages(t, prompt.Messages)
 	})
 }
 
@@ -197,12 +204,56 @@ func checkReport(t *rapid.T, in assembly.Input, prompt assembly.Prompt, report a
 	real := tokens.Estimate(prompt.System)
 	for _, m := range prompt.Messages {
 		real += tokens.Estimate(m.Text) + 4
+		for _, c := range m.ToolCalls {
+			real += tokens.Estimate(c.ID) + tokens.Estimate(c.Name) + tokens.Estimate(string(c.Input)) + 4
+		}
+		for _, r := range m.ToolResults {
+			real += tokens.Estimate(r.ID) + tokens.Estimate(r.Text) + 4
+		}
 	}
 	if len(prompt.Messages) > 0 && strings.HasPrefix(prompt.Messages[0].Text, "[The conversation began earlier.]") {
 		forced += 4 + tokens.Estimate("[The conversation began earlier.]")
 	}
 	if real > report.Tokens || report.OverBudget != (report.Tokens > in.Budget) || report.Tokens > max(in.Budget, forced) || prompt.Tokens != report.Tokens {
 		t.Fatalf("the prompt costs %d, at least %d; the report says %d of %d", real, forced, report.Tokens, report.Budget)
+	}
+}
+
+// checkMessages holds a prompt against the rules of the providers.
+func checkMessages(t *rapid.T, messages []assembly.Message) {
+	var calls []string
+	seen := map[string]bool{}
+	for i, m := range messages {
+		want := memory.RoleUser
+		if i%2 == 1 {
+			want = memory.RoleAssistant
+		}
+		if m.Role != want || strings.TrimSpace(m.Text) == "" && len(m.ToolCalls)+len(m.ToolResults) == 0 {
+			t.Fatalf("message %d is %+v", i, m)
+		}
+		var results []string
+		for _, r := range m.ToolResults {
+			results = append(results, r.ID)
+			if r.Text == "" {
+				t.Fatalf("message %d has an empty result", i)
+			}
+		}
+		slices.Sort(results)
+		if !slices.Equal(results, calls) {
+			t.Fatalf("message %d answers %q, called were %q", i, results, calls)
+		}
+		calls = nil
+		for _, c := range m.ToolCalls {
+			if m.Role != memory.RoleAssistant || seen[c.ID] {
+				t.Fatalf("message %d makes the call %+v", i, c)
+			}
+			seen[c.ID] = true
+			calls = append(calls, c.ID)
+		}
+		slices.Sort(calls)
+	}
+	if len(calls) > 0 {
+		t.Fatalf("nobody answers %q", calls)
 	}
 }
 

@@ -354,10 +354,21 @@ func testActivity(t *testing.T, f *fixture) {
 	unknown := says("user", "old", 3*time.Hour)
 	unknown.Source = memory.SourceUnknown
 	f.append(session, unknown, says("assistant", "a", 4*time.Hour), says("assistant", "b", 4*time.Hour), says("user", "c", 5*time.Hour), says("user", "d", 5*time.Hour), says("assistant", "e", 6*time.Hour))
+	if s = must(f.store.Session(ctx, f.user, session))(t); s.Exchanges != 2 {
+		t.Errorf("%d exchanges", s.Exchanges)
+	}
+	// Whoever calls a tool has not answered yet.
+	searching := says("assistant", "Let me see.", 6*time.Hour)
+	searching.Blocks = append(searching.Blocks, memory.ToolCall("c1", "search", []byte("{}")))
+	f.append(session, says("user", "f", 6*time.Hour), searching)
+	if s = must(f.store.Session(ctx, f.user, session))(t); s.Exchanges != 2 {
+		t.Errorf("%d exchanges after a tool call", s.Exchanges)
+	}
+	f.append(session, says("tool", "found", 6*time.Hour), says("assistant", "g", 6*time.Hour))
 	// A late message does not turn the clock back.
 	f.append(session, says("user", "late", time.Minute))
 	s = must(f.store.Session(ctx, f.user, session))(t)
-	if s.UserMessages != 4 || s.Exchanges != 2 || s.Messages != 9 || !s.HasRealUserActivity() {
+	if s.UserMessages != 5 || s.Exchanges != 3 || s.Messages != 13 || !s.HasRealUserActivity() {
 		t.Errorf("counts %+v", s)
 	}
 	want := kept.Add(6 * time.Hour)

@@ -76,6 +76,9 @@ func (w *world) draft(r *rapid.T, user memory.UserID) memory.Draft {
 	if rapid.IntRange(0, 3).Draw(r, "external") == 0 {
 		d.Blocks = append(d.Blocks, memory.External(content(r, "outside "+user.String())))
 	}
+	if rapid.IntRange(0, 3).Draw(r, "call") == 0 {
+		d.Blocks = append(d.Blocks, memory.ToolCall("c1", "search", []byte("{}")))
+	}
 	return d
 }
 
@@ -253,7 +256,7 @@ func (s *modelSession) session(agent memory.AgentID) memory.Session {
 		if m.Source == memory.SourceUser || m.Source == memory.SourceUnknown && m.Role == memory.RoleUser {
 			want.UserMessages++
 			unanswered++
-		} else if m.Role == memory.RoleAssistant && unanswered > 0 {
+		} else if m.Role == memory.RoleAssistant && unanswered > 0 && !slices.ContainsFunc(m.Blocks, func(b memory.Block) bool { return b.Type == memory.BlockToolCall }) {
 			want.Exchanges++
 			unanswered = 0
 		}

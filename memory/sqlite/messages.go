@@ -92,11 +92,13 @@ func (p *position) count(m memory.Message) {
 	case m.Source == memory.SourceUser, unknown && m.Role == memory.RoleUser:
 		p.userMessages++
 		p.awaiting = true
-	case m.Role == memory.RoleAssistant && p.awaiting:
+	case m.Role == memory.RoleAssistant && p.awaiting && !slices.ContainsFunc(m.Blocks, isToolCall):
 		p.exchanges++
 		p.awaiting = false
 	}
 }
+
+func isToolCall(b memory.Block) bool { return b.Type == memory.BlockToolCall }
 
 // Append implements memory.Store.
 func (s *Store) Append(ctx context.Context, user memory.UserID, session memory.SessionID, drafts ...memory.Draft) ([]memory.Message, error) {

@@ -259,7 +259,7 @@ func (a *app) sessionContext() *cobra.Command {
 				}
 				a.printf("system\n%s\n\n", indented(prompt.System))
 				for _, m := range prompt.Messages {
-					a.printf("%s\n%s\n\n", m.Role, indented(m.Text))
+					a.printf("%s\n%s\n\n", m.Role, indented(m.String()))
 				}
 				a.printContents(report, time.Local)
 				return nil
