@@ -39,10 +39,13 @@ type Host struct {
 	engine     *sandbox.Engine        // the boxes
 	hands      map[string]*hand       // by the operator's names
 	model      llm.Model              // who answers
+	tools      []tool                 // what the model may call; set by New alone
 	compaction *compaction.Engine     // triggers and summaries
 	agents     map[string]agent       // by name
 	users      map[string]memory.User // by name
 	usersByID  map[memory.UserID]memory.User
+
+	toolTimeout time.Duration
 
 	turns keyedMutex[memory.SessionID]
 	// sending counts turns, background the runs of cadence.
@@ -85,7 +88,7 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	if config.Cache == "" {
 		config.Cache = defaultCache(config.Data)
 	}
-	h := &Host{config: config, now: config.Now, log: config.Log, turns: newKeyedMutex[memory.SessionID]()}
+	h := &Host{config: config, now: config.Now, log: config.Log, toolTimeout: defaultToolTimeout, turns: newKeyedMutex[memory.SessionID]()}
 	if h.now == nil {
 		h.now = time.Now
 	}

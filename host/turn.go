@@ -34,22 +34,25 @@ type Answer struct {
 	Session memory.SessionID
 	// Message is the answer as it was stored.
 	Message memory.Message
-	// Prompt is what the model was shown, and Report explains it.
+	// Prompt is what the model was shown last, when it gave this answer, and
+	// Report explains it.
 	Prompt assembly.Prompt
 	Report assembly.Report
 	// Gap tells of the refresh that preceded the answer.
 	Gap compaction.Report
-	// Tokens are the model's own counts, or estimates if it gives none.
+	// Tokens are the model's own counts, or estimates if it gives none, of all
+	// that it was asked and said in this turn.
 	InputTokens, OutputTokens int
 }
 
 // Send stores a message, brings the context up to date if its user was away,
-// asks the model and stores the answer. Messages of one session are handled
-// one at a time.
+// asks the model and stores the answer. The model may call tools before it
+// answers, in at most 8 rounds. Messages of one session are handled one at a
+// time.
 //
 // The message is durable before the model is asked: when Send fails after that,
-// the session holds it without an answer, and the next message is answered with
-// both in view. Errors wrap memory.ErrNotFound, memory.ErrInvalid, ErrClosed and
+// the session holds it without an answer, with the tools' results that there
+// are, and the next message is answered with all of it in view. Errors wrap memory.ErrNotFound, memory.ErrInvalid, ErrClosed and
 // those of package llm.
 func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	end, err := h.sending.Begin()
@@ -93,6 +96,10 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
 
+	if err := h.settle(ctx, user.ID, session); err != nil {
+		return Answer{}, fmt.Errorf("send: answer open tool calls: %w", err)
+	}
+
 	answer := Answer{Session: session.ID}
 	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source}
 	if answer.Gap, err = h.compaction.Gap(ctx, turn); err != nil {
@@ -103,25 +110,12 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
 		return answer, fmt.Errorf("send: store message: %w", err)
 	}
-	if answer.Prompt, answer.Report, err = h.assemble(ctx, user.ID, session.ID, agent, h.budget()); err != nil {
+	reply, err := h.converse(ctx, user.ID, session.ID, agent, &answer)
+	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}
-	response, err := h.model.Complete(ctx, request(answer.Prompt, h.config.Model.maxOutput()))
-	if err != nil {
-		return answer, fmt.Errorf("send: ask the model: %w", err)
-	}
-	answer.InputTokens, answer.OutputTokens = response.InputTokens, response.OutputTokens
-	if strings.TrimSpace(response.Text) == "" {
-		return answer, fmt.Errorf("send: ask the model: %w", llm.ErrEmpty)
-	}
-	trust := memory.TrustDirect
-	if answer.Report.HasExternal() {
-		trust = memory.TrustDerived
-	}
 	// The answer exists: it is kept even if the caller has gone meanwhile.
-	stored, err := h.store.Append(context.WithoutCancel(ctx), user.ID, session.ID, memory.Draft{
-		Role: memory.RoleAssistant, Source: memory.SourceAssistant, Blocks: []memory.Block{memory.Text(response.Text)}, Trust: trust, At: h.now(),
-	})
+	stored, err := h.store.Append(context.WithoutCancel(ctx), user.ID, session.ID, reply)
 	if err != nil {
 		return answer, fmt.Errorf("send: store answer: %w", err)
 	}
@@ -251,7 +245,14 @@ func request(p assembly.Prompt, maxOutput int) llm.Request {
 		if m.Role == memory.RoleAssistant {
 			role = llm.RoleAssistant
 		}
-		r.Messages = append(r.Messages, llm.Message{Role: role, Text: m.Text})
+		message := llm.Message{Role: role, Text: m.Text}
+		for _, c := range m.ToolCalls {
+			message.ToolCalls = append(message.ToolCalls, llm.ToolCall{ID: c.ID, Name: c.Name, Input: c.Input})
+		}
+		for _, v := range m.ToolResults {
+			message.ToolResults = append(message.ToolResults, llm.ToolResult{ID: v.ID, Name: v.Name, Text: v.Text, IsError: v.IsError})
+		}
+		r.Messages = append(r.Messages, message)
 	}
 	return r
 }

@@ -69,18 +69,21 @@ const (
 // ParseToolCalls is for drivers: it turns what a server sent, which may be
 // anything, into calls that keep the rules of ToolCall. At most MaxToolCalls are
 // kept. An ID that is out of form or that an earlier call has is replaced; what
-// cannot be called has a Fault. No arguments at all mean {}.
+// cannot be called has a Fault. No arguments at all mean {}. Calls that keep the
+// rules stay as they are.
 func ParseToolCalls(sent []ToolCall) []ToolCall {
 	var calls []ToolCall
 	seen := map[string]bool{}
 	for _, c := range sent[:min(len(sent), MaxToolCalls)] {
-		c.Fault = ""
 		if !ValidToolCallID(c.ID) || seen[c.ID] {
 			c.ID = NewToolCallID()
 		}
 		seen[c.ID] = true
 		input, fault := parseInput(c.Input)
-		if c.Input, c.Fault = input, fault; !ValidToolName(c.Name) {
+		if c.Input = input; fault != "" {
+			c.Fault = fault
+		}
+		if !ValidToolName(c.Name) {
 			c.Name, c.Fault = nameless, faultName
 		}
 		calls = append(calls, c)

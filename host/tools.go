@@ -1,0 +1,270 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// tool is something that the model may have done during a turn. It is safe for
+// concurrent use.
+type tool interface {
+	// Definition is the same at every call. Its name differs from those of the
+	// host's other tools.
+	Definition() llm.Tool
+	// Call runs the tool on behalf of a user, in the session where the model
+	// asked. Input is a JSON object of at most llm.MaxToolInput bytes, written by
+	// the model and held against nothing yet. The result is of at most maxTokens
+	// by Content.Tokens; a longer one is an error to the model.
+	//
+	// Call returns soon after ctx is done; it is not waited for, and may find the
+	// store closed. The model reads errors that wrap memory.ErrInvalid or
+	// memory.ErrNotFound; of all others it learns only that the tool failed.
+	Call(ctx context.Context, user memory.UserID, session memory.SessionID, input json.RawMessage, maxTokens int) (boundary.Content, error)
+}
+
+// The bounds of the tools in one turn. Their results have half of the budget
+// together, each round at most half of what is left of it.
+const (
+	maxToolRounds      = 8
+	maxRoundCalls      = 8
+	defaultToolTimeout = 10 * time.Second // of one call
+
+	maxResultTokens = 4096
+	// minResultTokens is what a call gets whatever the others took: enough to
+	// say that there is more.
+	minResultTokens = 64
+	maxFaultTokens  = 200
+)
+
+// converse asks the model until it answers, and runs the tools that it calls
+// meanwhile. It returns the answer, which is not stored yet; what precedes it is:
+// each message with calls before the calls run, their results together when all
+// have ended. So a crash leaves calls without results at worst, which settle
+// answers in the session's next turn.
+//
+// The prompt, the report and the counts go into answer.
+func (h *Host) converse(ctx context.Context, user memory.UserID, session memory.SessionID, a agent, answer *Answer) (memory.Draft, error) {
+	var tools []llm.Tool
+	budget := h.budget()
+	for _, t := range h.tools {
+		definition := t.Definition()
+		tools = append(tools, definition)
+		budget -= definition.Tokens()
+	}
+	left := budget / 2
+	for round := 0; ; round++ {
+		var err error
+		if answer.Prompt, answer.Report, err = h.assemble(ctx, user, session, a, budget); err != nil {
+			return memory.Draft{}, err
+		}
+		r := request(answer.Prompt, h.config.Model.maxOutput())
+		if round < maxToolRounds {
+			r.Tools = tools
+		}
+		response, err := h.model.Complete(ctx, r)
+		answer.InputTokens += response.InputTokens
+		answer.OutputTokens += response.OutputTokens
+		if err != nil {
+			return memory.Draft{}, fmt.Errorf("ask the model: %w", err)
+		}
+		reply := memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
+		if answer.Report.HasExternal() {
+			reply.Trust = memory.TrustDerived
+		}
+		if strings.TrimSpace(response.Text) != "" {
+			reply.Blocks = append(reply.Blocks, memory.Text(response.Text))
+		}
+		// A model that is no driver of ours may not have parsed its calls.
+		calls := llm.ParseToolCalls(response.ToolCalls)
+		if len(calls) == 0 || len(r.Tools) == 0 {
+			if len(reply.Blocks) == 0 {
+				return memory.Draft{}, fmt.Errorf("ask the model: %w", llm.ErrEmpty)
+			}
+			return reply, nil
+		}
+		renameTaken(calls, answer.Prompt)
+		for _, c := range calls {
+			reply.Blocks = append(reply.Blocks, memory.ToolCall(c.ID, c.Name, c.Input))
+		}
+		// What the model said, and what came of it, is kept even if the caller
+		// has gone meanwhile: a call has a result, be it an error.
+		keep := context.WithoutCancel(ctx)
+		if _, err := h.store.Append(keep, user, session, reply); err != nil {
+			return memory.Draft{}, fmt.Errorf("store tool calls: %w", err)
+		}
+		results := h.runTools(ctx, user, session, calls, left/2)
+		stored, err := h.store.Append(keep, user, session, h.resultDrafts(results)...)
+		if err != nil {
+			return memory.Draft{}, fmt.Errorf("store tool results: %w", err)
+		}
+		for _, m := range stored {
+			left = max(left-m.Tokens, 0)
+		}
+		if err := ctx.Err(); err != nil {
+			return memory.Draft{}, fmt.Errorf("call tools: %w", err)
+		}
+	}
+}
+
+// renameTaken gives calls a new id whose own is in the prompt already: some
+// servers count from zero in every answer.
+func renameTaken(calls []llm.ToolCall, p assembly.Prompt) {
+	taken := map[string]bool{}
+	for _, m := range p.Messages {
+		for _, c := range m.ToolCalls {
+			taken[c.ID] = true
+		}
+	}
+	for i := range calls {
+		if taken[calls[i].ID] {
+			calls[i].ID = llm.NewToolCallID()
+		}
+	}
+}
+
+// runTools runs the calls of one round side by side and returns a result for
+// each, in their order. Together they may cost about room tokens.
+func (h *Host) runTools(ctx context.Context, user memory.UserID, session memory.SessionID, calls []llm.ToolCall, room int) []memory.Block {
+	limit := min(max(room/min(len(calls), maxRoundCalls), minResultTokens), maxResultTokens)
+	results := make([]memory.Block, len(calls))
+	var running sync.WaitGroup
+	for i, c := range calls {
+		if i >= maxRoundCalls {
+			results[i] = failed(c.ID, c.Name, fmt.Sprintf("not run: at most %d calls at a time", maxRoundCalls))
+			continue
+		}
+		running.Go(func() { results[i] = h.runTool(ctx, user, session, c, limit) })
+	}
+	running.Wait()
+	return results
+}
+
+// runTool runs one call within its deadline.
+func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.SessionID, c llm.ToolCall, limit int) memory.Block {
+	called := h.toolNamed(c.Name)
+	switch {
+	case c.Fault != "":
+		return failed(c.ID, c.Name, "not run: "+c.Fault)
+	case called == nil:
+		return failed(c.ID, c.Name, "not run: there is no tool of that name")
+	}
+	timed, cancel := context.WithTimeout(ctx, h.toolTimeout)
+	defer cancel()
+	type outcome struct {
+		content boundary.Content
+		err     error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		content, err := called.Call(timed, user, session, c.Input, limit)
+		ended <- outcome{content, err}
+	}()
+	var got outcome
+	select {
+	case got = <-ended:
+	case <-timed.Done():
+		// A tool that does not heed its context must not hold the turn.
+		got.err = timed.Err()
+	}
+	switch n := got.content.Tokens(); {
+	case got.err == nil && n > limit:
+		return failed(c.ID, c.Name, fmt.Sprintf("the result is of %d tokens, and there is room for %d: ask for less", n, limit))
+	case got.err == nil:
+		return memory.ToolResult(c.ID, c.Name, got.content, false)
+	case ctx.Err() != nil:
+		return failed(c.ID, c.Name, "the turn was given up before the tool ended")
+	case timed.Err() != nil:
+		h.log.Warn("tool", "tool", c.Name, "session", session, "error", got.err)
+		return failed(c.ID, c.Name, fmt.Sprintf("the tool did not end within %s", h.toolTimeout))
+	case errors.Is(got.err, memory.ErrInvalid), errors.Is(got.err, memory.ErrNotFound):
+		return failed(c.ID, c.Name, got.err.Error())
+	}
+	h.log.Warn("tool", "tool", c.Name, "session", session, "error", got.err)
+	return failed(c.ID, c.Name, "the tool failed")
+}
+
+func (h *Host) toolNamed(name string) tool {
+	if i := slices.IndexFunc(h.tools, func(t tool) bool { return t.Definition().Name == name }); i >= 0 {
+		return h.tools[i]
+	}
+	return nil
+}
+
+// failed is the result of a call that came to nothing. Why may hold words from
+// outside.
+func failed(id, name, why string) memory.Block {
+	source, err := boundary.ToolSource(name)
+	if err != nil {
+		source = boundary.Source{} // models may call what cannot be the name of a source
+	}
+	content, _ := boundary.Wrap(source, why, maxFaultTokens)
+	return memory.ToolResult(id, name, content, true)
+}
+
+func (h *Host) resultDrafts(results []memory.Block) []memory.Draft {
+	var drafts []memory.Draft
+	at := h.now()
+	for _, r := range results {
+		drafts = append(drafts, memory.Draft{Role: memory.RoleTool, Source: memory.SourceTool, Blocks: []memory.Block{r}, At: at})
+	}
+	return drafts
+}
+
+// settle answers the tool calls that an earlier turn left without a result,
+// because the process ended or the results could not be stored. Only the last
+// thing that the assistant said can have such.
+func (h *Host) settle(ctx context.Context, user memory.UserID, session memory.Session) error {
+	last, err := h.lastMessages(ctx, user, session, 1)
+	if err != nil || len(last) == 0 || last[0].Role == memory.RoleAssistant && !holdsCall(last[0]) {
+		return err
+	}
+	// Behind a message with calls stand at most their results, and what came in
+	// since.
+	recent, err := h.lastMessages(ctx, user, session, 2*llm.MaxToolCalls)
+	if err != nil {
+		return err
+	}
+	answered := map[string]bool{}
+	for i := len(recent) - 1; i >= 0; i-- {
+		m := recent[i]
+		if m.Role != memory.RoleAssistant {
+			for _, b := range m.Blocks {
+				if b.Type == memory.BlockToolResult {
+					answered[b.ID] = true
+				}
+			}
+			continue
+		}
+		var missing []memory.Block
+		for _, b := range m.Blocks {
+			if b.Type == memory.BlockToolCall && !answered[b.ID] {
+				missing = append(missing, failed(b.ID, b.Name, "the turn ended before the tool did"))
+			}
+		}
+		if len(missing) > 0 {
+			_, err = h.store.Append(ctx, user, session.ID, h.resultDrafts(missing)...)
+		}
+		return err
+	}
+	return nil
+}
+
+// lastMessages returns up to n messages from the end of a session.
+func (h *Host) lastMessages(ctx context.Context, user memory.UserID, session memory.Session, n int) ([]memory.Message, error) {
+	return h.store.Messages(ctx, user, session.ID, memory.MessageQuery{After: int64(max(session.Messages-n, 0)), Limit: n})
+}
+
+func holdsCall(m memory.Message) bool {
+	return slices.ContainsFunc(m.Blocks, func(b memory.Block) bool { return b.Type == memory.BlockToolCall })
+}
