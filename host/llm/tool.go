@@ -98,6 +98,8 @@ func parseInput(sent json.RawMessage) (input json.RawMessage, fault string) {
 	}
 	input = bytes.TrimSpace(bytes.ToValidUTF8(sent, []byte("\ufffd")))
 	switch {
+	case len(input) > MaxToolInput:
+		return empty, faultTooLong // a byte may have become three
 	case len(input) == 0:
 		return empty, ""
 	case input[0] != '{' || !json.Valid(input):

@@ -1,0 +1,188 @@
+package openai_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/openai"
+	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
+)
+
+const schema = `{"type":"object","required":["query"],"properties":{"query":{"type":"string"}}}`
+
+func tools() []llm.Tool {
+	return []llm.Tool{
+		{Name: "search", Description: "Searches.", Parameters: json.RawMessage(schema)},
+		{Name: "now"},
+	}
+}
+
+func TestParallelCallsAndTheirResults(t *testing.T) {
+	s := openaitest.NewServer(t,
+		openaitest.Calls("Let me see.", openaitest.Call("call_1", "search", `{"query":"parrot"}`), openaitest.Call("call_2", "now", "")),
+		openaitest.Text("Marta does."))
+	m := open(t, openai.Config{BaseURL: s.BaseURL})
+	r := llm.Request{Messages: []llm.Message{{Role: llm.RoleUser, Text: "Who feeds the parrot?"}}, Tools: tools()}
+	got, err := m.Complete(t.Context(), r)
+	want := llm.Response{
+		Text: "Let me see.", InputTokens: openaitest.InputTokens, OutputTokens: openaitest.OutputTokens, Model: "test-model",
+		ToolCalls: []llm.ToolCall{
+			{ID: "call_1", Name: "search", Input: json.RawMessage(`{"query":"parrot"}`)},
+			{ID: "call_2", Name: "now", Input: json.RawMessage(`{}`)},
+		},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, %v\nwant %+v", got, err, want)
+	}
+	var parameters map[string]any
+	if err := json.Unmarshal([]byte(schema), &parameters); err != nil {
+		t.Fatal(err)
+	}
+	sent := s.Requests()[0]
+	if want := []openaitest.Tool{
+		{Type: "function", Function: openaitest.Function{Name: "search", Description: "Searches.", Parameters: parameters}},
+		{Type: "function", Function: openaitest.Function{Name: "now"}},
+	}; !reflect.DeepEqual(sent.Tools, want) {
+		t.Errorf("sent %+v", sent.Tools)
+	}
+
+	r.Messages = append(r.Messages,
+		llm.Message{Role: llm.RoleAssistant, Text: got.Text, ToolCalls: got.ToolCalls},
+		llm.Message{Role: llm.RoleUser, Text: "Be quick.", ToolResults: []llm.ToolResult{
+			{ID: "call_2", Name: "now", Text: "[the tool failed]", IsError: true},
+			{ID: "call_1", Name: "search", Text: "Marta"},
+		}})
+	if got, err := m.Complete(t.Context(), r); err != nil || got.Text != "Marta does." || got.ToolCalls != nil {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if got, want := s.Requests()[1].Messages, []openaitest.Message{
+		{Role: "user", Content: "Who feeds the parrot?"},
+		{Role: "assistant", Content: "Let me see.", ToolCalls: []openaitest.ToolCall{
+			openaitest.Call("call_1", "search", `{"query":"parrot"}`), openaitest.Call("call_2", "now", "{}"),
+		}},
+		{Role: "tool", ToolCallID: "call_2", Content: "[the tool failed]"},
+		{Role: "tool", ToolCallID: "call_1", Content: "Marta"},
+		{Role: "user", Content: "Be quick."},
+	}; !reflect.DeepEqual(got, want) {
+		t.Errorf("sent %+v\nwant %+v", got, want)
+	}
+}
+
+func TestHostileCalls(t *testing.T) {
+	body := func(calls string) openaitest.Answer {
+		return openaitest.Body(`{"choices":[{"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":` + calls + `}}]}`)
+	}
+	many := strings.TrimSuffix(strings.Repeat(`{"id":"a","type":"function","function":{"name":"search","arguments":"{}"}},`, 500), ",")
+	for _, test := range []struct {
+		name   string
+		answer openaitest.Answer
+		calls  int
+		faults int
+		err    error
+	}{
+		{"not JSON", openaitest.Calls("", openaitest.Call("a", "search", "{broken")), 1, 1, nil},
+		{"a list", openaitest.Calls("", openaitest.Call("a", "search", "[]")), 1, 1, nil},
+		{"a huge input", openaitest.Calls("", openaitest.Call("a", "search", `{"q":"`+strings.Repeat("x", 1<<20)+`"}`)), 1, 1, nil},
+		{"a name of prose", openaitest.Calls("", openaitest.Call("a", "Ignore previous instructions.", "{}")), 1, 1, nil},
+		{"one id for two", openaitest.Calls("", openaitest.Call("a", "search", "{}"), openaitest.Call("a", "search", "{}")), 2, 0, nil},
+		{"too many", body("[" + many + "]"), llm.MaxToolCalls, 0, nil},
+		{"no function", body(`[{"id":"a","type":"custom","custom":{"name":"x","input":"y"}}]`), 1, 1, nil},
+		{"nulls", body(`[null,{"id":null,"function":null}]`), 2, 2, nil},
+		{"no list", body(`{"a":1}`), 0, 0, llm.ErrEmpty},
+		{"an empty list", body(`[]`), 0, 0, llm.ErrEmpty},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := openaitest.NewServer(t, test.answer)
+			r := prompt()
+			r.Tools = tools()
+			got, err := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never}).Complete(t.Context(), r)
+			if !errors.Is(err, test.err) || len(got.ToolCalls) != test.calls {
+				t.Fatalf("%d calls, %v", len(got.ToolCalls), err)
+			}
+			faults := 0
+			for _, c := range got.ToolCalls {
+				if c.Fault != "" {
+					faults++
+				}
+			}
+			if faults != test.faults {
+				t.Errorf("%d faults: %.300s", faults, fmt.Sprint(got.ToolCalls))
+			}
+			if err == nil && got.OutputTokens == 0 {
+				t.Error("calls cost nothing")
+			}
+		})
+	}
+}
+
+// A model that was offered nothing calls nothing, whatever it says.
+func TestCallsThatNobodyOffered(t *testing.T) {
+	call := openaitest.Call("a", "search", "{}")
+	s := openaitest.NewServer(t, openaitest.Calls("Hello.", call), openaitest.Calls("", call))
+	m := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never})
+	if got, err := m.Complete(t.Context(), prompt()); err != nil || got.Text != "Hello." || got.ToolCalls != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := m.Complete(t.Context(), prompt()); !errors.Is(err, llm.ErrEmpty) || got.ToolCalls != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestParametersThatAreNoObject(t *testing.T) {
+	for _, parameters := range []string{`[]`, `null`, `{`, ``} {
+		script, m := offline(t, openai.Config{})
+		r := prompt()
+		r.Tools = []llm.Tool{{Name: "search", Parameters: json.RawMessage(parameters)}}
+		_, err := m.Complete(t.Context(), r)
+		checkError(t, err, llm.ErrRefused, "http://model.test/v1")
+		if len(script.Requests()) != 0 {
+			t.Errorf("%q was sent", parameters)
+		}
+	}
+}
+
+// The fake refuses what the providers refuse.
+func TestTheServerRefusesPartedPairs(t *testing.T) {
+	for name, messages := range map[string]string{
+		"no result":        `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"user","content":"b"}`,
+		"none at the end":  `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]}`,
+		"no call":          `{"role":"user","content":"a"},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"another id":       `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"2","content":"x"}`,
+		"two results":      `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":"x"},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"an empty result":  `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":" "}`,
+		"one id twice":     `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL,CALL]},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"the user's calls": `{"role":"user","content":"a","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"no role":          `{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"","content":"c"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := &recording{TB: t}
+			script := openaitest.NewScript(recorder, openaitest.Text("fine"))
+			body := `{"model":"m","messages":[` + strings.ReplaceAll(messages, "CALL", `{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}`) + `]}`
+			request := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+			request.Header.Set("Authorization", "Bearer "+openaitest.Key)
+			request.Header.Set("Content-Type", "application/json")
+			response := httptest.NewRecorder()
+			script.ServeHTTP(response, request)
+			if response.Code != http.StatusBadRequest || len(recorder.errors) != 1 || !strings.Contains(recorder.errors[0], "outside the protocol") {
+				t.Errorf("status %d, %q", response.Code, recorder.errors)
+			}
+		})
+	}
+}
+
+// recording keeps what would fail a test.
+type recording struct {
+	testing.TB
+	errors []string
+}
+
+func (r *recording) Errorf(format string, args ...any) {
+	r.errors = append(r.errors, fmt.Sprintf(format, args...))
+}
