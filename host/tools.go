@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -64,10 +63,11 @@ func (h *Host) converse(ctx context.Context, user memory.UserID, session memory.
 	}
 	left := budget / 2
 	for round := 0; ; round++ {
-		var err error
-		if answer.Prompt, answer.Report, err = h.assemble(ctx, user, session, a, budget); err != nil {
-			return memory.Draft{}, err
+		frontier, err := h.store.Frontier(ctx, user, session)
+		if err != nil {
+			return memory.Draft{}, fmt.Errorf("read frontier: %w", err)
 		}
+		answer.Prompt, answer.Report = assemble(h.config, frontier, a.system, budget)
 		r := request(answer.Prompt, h.config.Model.maxOutput())
 		if round < maxToolRounds {
 			r.Tools = tools
@@ -93,7 +93,7 @@ func (h *Host) converse(ctx context.Context, user memory.UserID, session memory.
 			}
 			return reply, nil
 		}
-		renameTaken(calls, answer.Prompt)
+		renameTaken(calls, frontier)
 		for _, c := range calls {
 			reply.Blocks = append(reply.Blocks, memory.ToolCall(c.ID, c.Name, c.Input))
 		}
@@ -117,13 +117,18 @@ func (h *Host) converse(ctx context.Context, user memory.UserID, session memory.
 	}
 }
 
-// renameTaken gives calls a new id whose own is in the prompt already: some
-// servers count from zero in every answer.
-func renameTaken(calls []llm.ToolCall, p assembly.Prompt) {
+// renameTaken gives calls a new id whose own is in the frontier already, in the
+// prompt or not: some servers count from zero in every answer.
+func renameTaken(calls []llm.ToolCall, f memory.Frontier) {
 	taken := map[string]bool{}
-	for _, m := range p.Messages {
-		for _, c := range m.ToolCalls {
-			taken[c.ID] = true
+	for _, item := range f.Items {
+		if item.Message == nil {
+			continue
+		}
+		for _, b := range item.Message.Blocks {
+			if b.Type == memory.BlockToolCall {
+				taken[b.ID] = true
+			}
 		}
 	}
 	for i := range calls {

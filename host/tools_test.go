@@ -300,6 +300,28 @@ func TestToolRoundsAreBounded(t *testing.T) {
 	}
 }
 
+// An id that the model used before is another call's, also where the first one
+// has no room in the prompt any more.
+func TestAToolCallOfAUsedID(t *testing.T) {
+	call := openaitest.Calls("", openaitest.Call("call_0", "search", "{}"))
+	server := openaitest.NewServer(t, call, openaitest.Text("one"), openaitest.Text("two"), call, openaitest.Text("three"))
+	h := asking(t, host.Config{
+		Model: host.ModelConfig{ContextWindow: 6000, MaxOutputTokens: 1000}, Compaction: host.CompactionConfig{KeepRecent: 1},
+	}, server, &testTool{name: "search", call: func(_ context.Context, _ string, room int) (boundary.Content, error) {
+		return framed(strings.Repeat("word ", room/2)), nil
+	}})
+	session := send(t, h, host.Message{Text: "First."}).Session
+	send(t, h, host.Message{Session: session, Text: strings.Repeat("word ", 3200)})
+	send(t, h, host.Message{Session: session, Text: "Third."})
+	requests := server.Requests()
+	if got := resultsIn(requests[1]); len(got) != 1 || got["call_0"] == "" {
+		t.Errorf("the first turn was told %q", got)
+	}
+	if got := resultsIn(requests[4]); len(got) != 1 || got["call_0"] != "" {
+		t.Errorf("the last turn was told %q", got)
+	}
+}
+
 // A turn that is given up while a tool runs leaves the call with a result.
 func TestCancelDuringAToolCall(t *testing.T) {
 	server := openaitest.NewServer(t,

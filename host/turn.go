@@ -190,20 +190,12 @@ func (h *Host) budget() int {
 	return h.config.Model.window() - h.config.Model.maxOutput()
 }
 
-func (h *Host) assemble(ctx context.Context, user memory.UserID, session memory.SessionID, a agent, budget int) (assembly.Prompt, assembly.Report, error) {
-	return assemble(ctx, h.config, h.store, user, session, a.system, budget)
-}
-
-func assemble(ctx context.Context, config Config, store memory.Store, user memory.UserID, session memory.SessionID, system string, budget int) (assembly.Prompt, assembly.Report, error) {
-	frontier, err := store.Frontier(ctx, user, session)
-	if err != nil {
-		return assembly.Prompt{}, assembly.Report{}, fmt.Errorf("read frontier: %w", err)
-	}
-	prompt, report := assembly.Assemble(assembly.Input{
+// assemble builds the prompt of a turn.
+func assemble(config Config, frontier memory.Frontier, system string, budget int) (assembly.Prompt, assembly.Report) {
+	return assembly.Assemble(assembly.Input{
 		System: system + "\n\n" + boundary.SystemParagraph, Items: frontier.Items,
 		Budget: budget, FreshTail: config.Compaction.KeepRecent,
 	})
-	return prompt, report, nil
 }
 
 // ContextOf returns the prompt that a session's next turn would begin with and
@@ -235,7 +227,12 @@ func ContextOf(ctx context.Context, config Config, store memory.Store, user memo
 			}
 		}
 	}
-	return assemble(ctx, config, store, user, session, system, budget)
+	frontier, err := store.Frontier(ctx, user, session)
+	if err != nil {
+		return fail(err)
+	}
+	prompt, report := assemble(config, frontier, system, budget)
+	return prompt, report, nil
 }
 
 func request(p assembly.Prompt, maxOutput int) llm.Request {
