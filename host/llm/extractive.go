@@ -536,7 +536,7 @@ func (x *Extractive) Complete(ctx context.Context, r Request) (Response, error) 
 	var p prompt
 	last := -1
 	for i, m := range r.Messages {
-		if m.Role == RoleUser {
+		if m.Role == RoleUser && m.Text != "" {
 			last = i
 		}
 	}
@@ -547,6 +547,12 @@ func (x *Extractive) Complete(ctx context.Context, r Request) (Response, error) 
 		if m.Role == RoleAssistant && strings.HasPrefix(m.Text, offlineNotice) {
 			// It quotes what is in the prompt already.
 			continue
+		}
+		// Another model may have begun the conversation, one that calls tools.
+		for _, v := range m.ToolResults {
+			if !v.IsError {
+				p.read(Message{Role: m.Role, Text: v.Text}, false)
+			}
 		}
 		p.read(m, i == last)
 	}

@@ -118,6 +118,10 @@ func TestToolsAreIgnoredByTheOfflineModels(t *testing.T) {
 			t.Errorf("%T: %d tokens with tools, %d without, %v", model, got.InputTokens, short.InputTokens, err)
 		}
 	}
+	// What tools found for another model can be quoted.
+	if got, err := llm.NewExtractive().Complete(t.Context(), r); err != nil || !strings.Contains(got.Text, "Marta feeds the parrot") {
+		t.Errorf("the offline model says %q, %v", got.Text, err)
+	}
 	other := r
 	other.Messages = append([]llm.Message(nil), r.Messages...)
 	other.Messages[2] = llm.Message{Role: llm.RoleUser, ToolResults: []llm.ToolResult{{ID: "a", Name: "search", Text: "Nobody does."}}}
