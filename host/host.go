@@ -45,7 +45,7 @@ type Host struct {
 	users      map[string]memory.User // by name
 	usersByID  map[memory.UserID]memory.User
 
-	toolTimeout time.Duration
+	toolTimeout time.Duration // of one call
 
 	turns keyedMutex[memory.SessionID]
 	// sending counts turns, background the runs of cadence.

@@ -104,7 +104,7 @@ func (h *Host) converse(ctx context.Context, user memory.UserID, session memory.
 			return memory.Draft{}, fmt.Errorf("store tool calls: %w", err)
 		}
 		results := h.runTools(ctx, user, session, calls, left/2)
-		stored, err := h.store.Append(keep, user, session, h.resultDrafts(results)...)
+		stored, err := h.store.Append(keep, user, session, resultDrafts(results, h.now())...)
 		if err != nil {
 			return memory.Draft{}, fmt.Errorf("store tool results: %w", err)
 		}
@@ -217,9 +217,8 @@ func failed(id, name, why string) memory.Block {
 	return memory.ToolResult(id, name, content, true)
 }
 
-func (h *Host) resultDrafts(results []memory.Block) []memory.Draft {
+func resultDrafts(results []memory.Block, at time.Time) []memory.Draft {
 	var drafts []memory.Draft
-	at := h.now()
 	for _, r := range results {
 		drafts = append(drafts, memory.Draft{Role: memory.RoleTool, Source: memory.SourceTool, Blocks: []memory.Block{r}, At: at})
 	}
@@ -258,7 +257,8 @@ func (h *Host) settle(ctx context.Context, user memory.UserID, session memory.Se
 			}
 		}
 		if len(missing) > 0 {
-			_, err = h.store.Append(ctx, user, session.ID, h.resultDrafts(missing)...)
+			// As of the calls: a result of now would hide that the user was away.
+			_, err = h.store.Append(ctx, user, session.ID, resultDrafts(missing, m.At)...)
 		}
 		return err
 	}

@@ -412,6 +412,17 @@ func TestARestartBetweenACallAndItsResult(t *testing.T) {
 			if open := name != "all of them"; strings.Contains(got["a"], "the turn ended before the tool did") != open {
 				t.Errorf("of the call that was open the model was told %q", got["a"])
 			}
+			// What the host writes for a turn that is over is no activity of now,
+			// or the gap trigger would see none.
+			messages, err := h.Store().Messages(t.Context(), user.ID, session, memory.MessageQuery{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range messages {
+				if m.Source == memory.SourceTool && !m.At.Equal(monday) {
+					t.Errorf("a result of %s", m.At)
+				}
+			}
 			// Once is enough.
 			send(t, h, host.Message{Session: session, Text: "And now?"})
 			lines, stored := transcriptOf(t, h, session)

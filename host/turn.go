@@ -52,8 +52,8 @@ type Answer struct {
 //
 // The message is durable before the model is asked: when Send fails after that,
 // the session holds it without an answer, with the tools' results that there
-// are, and the next message is answered with all of it in view. Errors wrap memory.ErrNotFound, memory.ErrInvalid, ErrClosed and
-// those of package llm.
+// are, and the next message is answered with all of it in view. Errors wrap
+// memory.ErrNotFound, memory.ErrInvalid, ErrClosed and those of package llm.
 func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	end, err := h.sending.Begin()
 	if err != nil {
@@ -95,7 +95,6 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	if session, err = h.store.Session(ctx, user.ID, session.ID); err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
-
 	if err := h.settle(ctx, user.ID, session); err != nil {
 		return Answer{}, fmt.Errorf("send: answer open tool calls: %w", err)
 	}
