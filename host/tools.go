@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -32,8 +33,9 @@ type tool interface {
 	Call(ctx context.Context, user memory.UserID, session memory.SessionID, input json.RawMessage, maxTokens int) (boundary.Content, error)
 }
 
-// The bounds of the tools in one turn. Their results have half of the budget
-// together, each round at most half of what is left of it.
+// The bounds of the tools in one turn. Calls and results have half of the budget
+// together; the arguments of a round at most half of what is left of it, and so
+// the results.
 const (
 	maxToolRounds      = 8
 	maxRoundCalls      = 8
@@ -94,17 +96,20 @@ func (h *Host) converse(ctx context.Context, user memory.UserID, session memory.
 			return reply, nil
 		}
 		renameTaken(calls, frontier)
+		refuseLarge(calls, left/2)
 		for _, c := range calls {
 			reply.Blocks = append(reply.Blocks, memory.ToolCall(c.ID, c.Name, c.Input))
 		}
 		// What the model said, and what came of it, is kept even if the caller
 		// has gone meanwhile: a call has a result, be it an error.
 		keep := context.WithoutCancel(ctx)
-		if _, err := h.store.Append(keep, user, session, reply); err != nil {
+		stored, err := h.store.Append(keep, user, session, reply)
+		if err != nil {
 			return memory.Draft{}, fmt.Errorf("store tool calls: %w", err)
 		}
+		left = max(left-stored[0].Tokens, 0)
 		results := h.runTools(ctx, user, session, calls, left/2)
-		stored, err := h.store.Append(keep, user, session, resultDrafts(results, h.now())...)
+		stored, err = h.store.Append(keep, user, session, resultDrafts(results, h.now())...)
 		if err != nil {
 			return memory.Draft{}, fmt.Errorf("store tool results: %w", err)
 		}
@@ -135,6 +140,21 @@ func renameTaken(calls []llm.ToolCall, f memory.Frontier) {
 		if taken[calls[i].ID] {
 			calls[i].ID = llm.NewToolCallID()
 		}
+	}
+}
+
+// refuseLarge takes the arguments from calls that do not fit room tokens: the
+// last messages go into a prompt whatever they cost, and a model that rambles
+// would make the session too long to be answered.
+func refuseLarge(calls []llm.ToolCall, room int) {
+	for i := range calls {
+		c := &calls[i]
+		n := tokens.Estimate(string(c.Input))
+		if n > max(room, minResultTokens) {
+			c.Input, c.Fault = json.RawMessage("{}"), "the arguments are too long"
+			continue
+		}
+		room -= n
 	}
 }
 

@@ -206,6 +206,7 @@ func TestToolCallsThatFail(t *testing.T) {
 		timeout time.Duration
 	}{
 		"input that is not JSON":  {[]openaitest.ToolCall{openaitest.Call("a", "fine", `{"n":`)}, map[string]string{"a": "not a JSON object"}, 0},
+		"arguments without room":  {[]openaitest.ToolCall{openaitest.Call("a", "fine", `{"n":"`+strings.Repeat("x", 60_000)+`"}`), openaitest.Call("b", "fine", `{}`)}, map[string]string{"a": "too long", "b": ""}, 0},
 		"an unknown tool":         {[]openaitest.ToolCall{openaitest.Call("a", "format_disk", `{}`)}, map[string]string{"a": "no tool of that name"}, 0},
 		"a name out of form":      {[]openaitest.ToolCall{openaitest.Call("a", "<|im_start|>", `{}`)}, map[string]string{"a": "the name of a tool is"}, 0},
 		"a name that is no URI's": {[]openaitest.ToolCall{openaitest.Call("a", "_fine", `{}`)}, map[string]string{"a": "no tool of that name"}, 0},
