@@ -296,6 +296,17 @@ func BenchmarkAssemble(b *testing.B) {
 		for i := range live {
 			live[i] = assembly.Live{Role: memory.RoleUser, Blocks: []memory.Block{memory.Text("live " + words(20))}}
 		}
+		var pairs []memory.Item
+		for i := range n / 2 {
+			id := fmt.Sprint("call-", i)
+			pairs = append(pairs, message(memory.RoleAssistant, memory.ToolCall(id, "search", []byte(`{"query":"`+words(40)+`"}`))),
+				message(memory.RoleTool, memory.ToolResult(id, "search", boundary.Content{}, true)))
+		}
+		b.Run(fmt.Sprintf("tools=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				assembly.Assemble(assembly.Input{Items: pairs, Live: live, Budget: n * 30})
+			}
+		})
 		b.Run(fmt.Sprintf("items=%d", n), func(b *testing.B) {
 			for b.Loop() {
 				assembly.Assemble(assembly.Input{Items: items, Live: live, Budget: n * 30})
