@@ -114,7 +114,7 @@ type Store interface {
 	// beside one that does: the best first by Own + Near/2, ties by time, the
 	// latest first, then by ID. What was stored before the call is found.
 	// Errors: ErrInvalid for a query out of bounds.
-	SearchWords(ctx context.Context, user UserID, q WordQuery) ([]WordHit, error)
+	SearchWords(ctx context.Context, user UserID, q WordQuery) (WordHits, error)
 	// SearchSummaries does the same for summaries, by Score.
 	SearchSummaries(ctx context.Context, user UserID, q WordQuery) ([]SummaryHit, error)
 	// Texts visits what the user's messages, summaries and files say, the

@@ -30,6 +30,17 @@ const (
 	MaxHits  = 1000
 )
 
+// WordHits is what a WordQuery finds.
+type WordHits struct {
+	// Hits are in order.
+	Hits []WordHit
+	// Messages is how many the user has in all, whatever the query keeps;
+	// Frequency says, for each of the query's words, how many of them hold it
+	// (of a Text of several words, the rarest).
+	Messages  int
+	Frequency []int
+}
+
 // WordHit is a message with its score by BM25, over the user's messages alone:
 // no number in it depends on what other users say.
 type WordHit struct {
