@@ -632,12 +632,18 @@ func dropIndex(ctx context.Context, tx *sql.Tx, user memory.UserID) error {
 			return err
 		}
 	}
-	for _, statement := range []string{
+	return executeAll(ctx, tx, user,
 		"DELETE FROM index_segments WHERE user_id = ?1",
 		"DELETE FROM index_rebuilds WHERE user_id = ?1",
-		"UPDATE index_state SET drops = drops + 1, cursor = min(cursor, (SELECT coalesce(max(number), 0) FROM messages)) WHERE kind = 0",
-		"UPDATE index_state SET drops = drops + 1, cursor = min(cursor, (SELECT coalesce(max(number), 0) FROM summaries)) WHERE kind = 1",
-	} {
+		stepBack)
+}
+
+// stepBack sets the cursors back to what there is.
+const stepBack = `UPDATE index_state SET drops = drops + 1,
+	cursor = min(cursor, (SELECT coalesce(max(number), 0) FROM (SELECT 0 AS kind, max(number) AS number FROM messages UNION ALL SELECT 1, max(number) FROM summaries) n WHERE n.kind = index_state.kind))`
+
+func executeAll(ctx context.Context, tx *sql.Tx, user memory.UserID, statements ...string) error {
+	for _, statement := range statements {
 		if _, err := tx.ExecContext(ctx, statement, blob(user)); err != nil {
 			return err
 		}
@@ -648,14 +654,8 @@ func dropIndex(ctx context.Context, tx *sql.Tx, user memory.UserID) error {
 // rebuildIndex has the indexer make the index of a user anew. Until it has,
 // searches look at the newest messages that it has not come to.
 func rebuildIndex(ctx context.Context, tx *sql.Tx, user memory.UserID) error {
-	for _, statement := range []string{
+	return executeAll(ctx, tx, user,
+		stepBack,
 		"UPDATE index_segments SET live = 0 WHERE user_id = ?1 AND live",
-		"INSERT OR REPLACE INTO index_rebuilds SELECT ?1, kind, 0, cursor FROM index_state",
-		"UPDATE index_state SET drops = drops + 1",
-	} {
-		if _, err := tx.ExecContext(ctx, statement, blob(user)); err != nil {
-			return err
-		}
-	}
-	return nil
+		"INSERT OR REPLACE INTO index_rebuilds SELECT ?1, kind, 0, cursor FROM index_state")
 }

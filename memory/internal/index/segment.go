@@ -518,6 +518,7 @@ func (p *pageReader) next() bool {
 	p.documents = p.number(p.limit)
 	p.here = p.number(p.documents)
 	p.blocks = p.bytes(p.number(len(p.rest)))
+	p.failed = p.failed || p.here == 0 || len(p.term) == 0
 	return !p.failed
 }
 
