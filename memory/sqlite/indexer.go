@@ -155,10 +155,12 @@ func (i *indexer) catchUp(ctx context.Context) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for {
-		if err := i.indexNew(ctx); err != nil {
+		// One of each, so that a backlog is merged while it is indexed.
+		indexed, err := i.indexNew(ctx)
+		if err != nil {
 			return err
 		}
-		more, err := i.rebuild(ctx)
+		rebuilt, err := i.rebuild(ctx)
 		if err != nil {
 			return err
 		}
@@ -166,26 +168,25 @@ func (i *indexer) catchUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !more && !merged {
+		if !indexed && !rebuilt && !merged {
 			return i.sweep(ctx)
 		}
 	}
 }
 
-// indexNew indexes what is behind the cursors.
-func (i *indexer) indexNew(ctx context.Context) error {
+// indexNew indexes a batch of what is behind each cursor.
+func (i *indexer) indexNew(ctx context.Context) (indexed bool, err error) {
 	for _, k := range kinds {
-		for more := true; more; {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			var err error
-			if more, err = i.indexBatch(ctx, k); err != nil && !errors.Is(err, errMoved) {
-				return err
-			}
+		if err := ctx.Err(); err != nil {
+			return false, err
 		}
+		more, err := i.indexBatch(ctx, k)
+		if err != nil {
+			return false, err
+		}
+		indexed = indexed || more
 	}
-	return nil
+	return indexed, nil
 }
 
 func (i *indexer) indexBatch(ctx context.Context, k kind) (more bool, err error) {
@@ -225,7 +226,15 @@ func (i *indexer) indexBatch(ctx context.Context, k kind) (more bool, err error)
 		_, err := tx.ExecContext(ctx, "UPDATE index_state SET cursor = ? WHERE kind = ?", batch[len(batch)-1].number, k)
 		return err
 	})
-	return true, err
+	return true, unmoved(err)
+}
+
+// unmoved takes errMoved away: the next round reads what there is now.
+func unmoved(err error) error {
+	if errors.Is(err, errMoved) {
+		return nil
+	}
+	return err
 }
 
 // rebuild indexes a batch of a user whose index is being rebuilt.
@@ -273,10 +282,7 @@ func (i *indexer) rebuild(ctx context.Context) (more bool, err error) {
 		_, err := tx.ExecContext(ctx, "UPDATE index_rebuilds SET cursor = ? WHERE user_id = ? AND kind = ?", end, blob(o.user), o.kind)
 		return err
 	})
-	if errors.Is(err, errMoved) {
-		err = nil
-	}
-	return true, err
+	return true, unmoved(err)
 }
 
 // state is a row of index_state.
@@ -468,14 +474,11 @@ func (i *indexer) mergeOne(ctx context.Context) (merged bool, err error) {
 			continue
 		}
 		err = i.merge(ctx, o, choice)
-		switch {
-		case errors.Is(err, errMoved):
-			err = nil
-		case errors.Is(err, index.ErrCorrupt):
+		if errors.Is(err, index.ErrCorrupt) {
 			// All that it was made of is still there.
 			err = i.store.writing(ctx, "rebuild the search index", func(ctx context.Context, tx *sql.Tx) error { return rebuildIndex(ctx, tx, o.user) })
 		}
-		return true, err
+		return true, unmoved(err)
 	}
 	return false, nil
 }
@@ -564,7 +567,8 @@ func (i *indexer) merge(ctx context.Context, o owner, parts []stored) error {
 		written += len(made.pages)
 		made.pages = nil
 		// A merge takes seconds; what is said meanwhile does not wait for it.
-		return i.indexNew(ctx)
+		_, err := i.indexNew(ctx)
+		return err
 	})
 	if err == nil {
 		err = write(true)
