@@ -120,6 +120,18 @@ func speakerOf(m memory.Message) (speaker, text string) {
 	return string(m.Role), text
 }
 
+// asks reports whether a text ends with a question, whatever note in brackets
+// stands behind it.
+func asks(text string) bool {
+	text = strings.TrimRight(text, " \t\r\n")
+	if strings.HasSuffix(text, "]") {
+		if note := strings.LastIndexByte(text, '['); note > 0 {
+			text = text[:note]
+		}
+	}
+	return strings.HasSuffix(strings.TrimRight(text, " \t\r\n\"')”"), "?")
+}
+
 // functionWords say how a question is asked, not what about: English pronouns,
 // articles, prepositions, conjunctions, auxiliary verbs and question words.
 var functionWords = set(`a about above after again all also am an and any are as at be because been before being between both but by can

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
@@ -135,7 +134,7 @@ func (a question) rank(found memory.WordHits, tokenizer *index.Tokenizer) []Hit 
 	length := 0
 	for i, h := range found.Hits {
 		speaker, text := speakerOf(h.Message)
-		list[i] = candidate{Message: h.Message, speaker: speaker, terms: tokenizer.Terms(text), asks: strings.HasSuffix(strings.TrimRight(text, " \t\n\"')]”"), "?")}
+		list[i] = candidate{Message: h.Message, speaker: speaker, terms: tokenizer.Terms(text), asks: asks(text)}
 		length += len(list[i].terms)
 	}
 	if len(list) == 0 {

@@ -14,8 +14,6 @@ import (
 
 const (
 	defaultHits = 50
-	maxHits     = 1000
-	maxWords    = 32
 	// maxTerms bounds what the words of one query come to.
 	maxTerms = 128
 
@@ -30,30 +28,37 @@ const (
 // SearchWords implements memory.Store. It finds whatever was acknowledged before
 // the call: it reads the index, and the messages that are not yet in it, in one
 // snapshot.
-func (s *Store) SearchWords(ctx context.Context, user memory.UserID, q memory.WordQuery) (hits []memory.WordHit, err error) {
-	err = s.search(ctx, "search messages", user, ofMessages, q, func(tx *sql.Tx, found []index.Hit) error {
+func (s *Store) SearchWords(ctx context.Context, user memory.UserID, q memory.WordQuery) (found memory.WordHits, err error) {
+	found.Frequency = make([]int, len(q.Words))
+	err = s.search(ctx, "search messages", user, ofMessages, q, func(tx *sql.Tx, result index.Result, each []int) error {
+		found.Messages = result.Documents
+		for i, word := range each {
+			if f := &found.Frequency[word]; i == 0 || each[i-1] != word || result.Frequency[i] < *f {
+				*f = result.Frequency[i]
+			}
+		}
 		message, err := tx.PrepareContext(ctx, selectMessages+" WHERE m.session_id = ? AND m.seq = ?")
 		if err != nil {
 			return err
 		}
 		defer message.Close()
-		for _, h := range found {
+		for _, h := range result.Hits {
 			session := memory.SessionID(h.Session)
 			m, err := scanMessage(message.QueryRowContext(ctx, blob(session), h.Seq))
 			if err != nil {
 				return fmt.Errorf("message %d of session %s, as the index has it: %w", h.Seq, session, err)
 			}
-			hits = append(hits, memory.WordHit{Message: m, Own: h.Own, Near: h.Near})
+			found.Hits = append(found.Hits, memory.WordHit{Message: m, Own: h.Own, Near: h.Near})
 		}
 		return nil
 	})
-	return hits, err
+	return found, err
 }
 
 // SearchSummaries implements memory.Store. A summary's time is its Latest.
 func (s *Store) SearchSummaries(ctx context.Context, user memory.UserID, q memory.WordQuery) (hits []memory.SummaryHit, err error) {
-	err = s.search(ctx, "search summaries", user, ofSummaries, q, func(tx *sql.Tx, found []index.Hit) error {
-		for _, h := range found {
+	err = s.search(ctx, "search summaries", user, ofSummaries, q, func(tx *sql.Tx, result index.Result, _ []int) error {
+		for _, h := range result.Hits {
 			v, err := scanSummary(tx.QueryRowContext(ctx, "SELECT "+summaryColumns+" FROM summaries v WHERE v.number = ?", h.Seq))
 			if err != nil {
 				return fmt.Errorf("summary %d, as the index has it: %w", h.Seq, err)
@@ -65,8 +70,8 @@ func (s *Store) SearchSummaries(ctx context.Context, user memory.UserID, q memor
 	return hits, err
 }
 
-func (s *Store) search(ctx context.Context, what string, user memory.UserID, k kind, q memory.WordQuery, f func(*sql.Tx, []index.Hit) error) error {
-	query, err := s.query(q)
+func (s *Store) search(ctx context.Context, what string, user memory.UserID, k kind, q memory.WordQuery, f func(tx *sql.Tx, result index.Result, words []int) error) error {
+	query, each, err := s.query(q)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -90,24 +95,25 @@ func (s *Store) search(ctx context.Context, what string, user memory.UserID, k k
 		if err != nil {
 			return err
 		}
-		hits, err := index.Search(ctx, sources, query)
+		result, err := index.Search(ctx, sources, query)
 		if err != nil {
 			return err
 		}
-		return f(tx, hits)
+		return f(tx, result, each)
 	})
 }
 
-// query checks and translates a query.
-func (s *Store) query(q memory.WordQuery) (index.Query, error) {
-	if len(q.Words) > maxWords {
-		return index.Query{}, fmt.Errorf("%d words, at most %d can be searched for: %w", len(q.Words), maxWords, memory.ErrInvalid)
+// query checks and translates a query; each term is of the word whose place is
+// beside it.
+func (s *Store) query(q memory.WordQuery) (query index.Query, each []int, err error) {
+	if len(q.Words) > memory.MaxWords {
+		return index.Query{}, nil, fmt.Errorf("%d words, at most %d can be searched for: %w", len(q.Words), memory.MaxWords, memory.ErrInvalid)
 	}
-	query := index.Query{Limit: q.Limit, From: math.MinInt64, To: math.MaxInt64}
+	query = index.Query{Limit: q.Limit, From: math.MinInt64, To: math.MaxInt64}
 	if query.Limit <= 0 {
 		query.Limit = defaultHits
 	}
-	query.Limit = min(query.Limit, maxHits)
+	query.Limit = min(query.Limit, memory.MaxHits)
 	if !q.From.IsZero() {
 		// Times are kept in microseconds: the first that is not before From.
 		query.From = micros(q.From.Add(time.Microsecond - 1))
@@ -117,18 +123,19 @@ func (s *Store) query(q memory.WordQuery) (index.Query, error) {
 	}
 	tokenizer := s.tokenizer()
 	defer s.tokenizers.Put(tokenizer)
-	for _, w := range q.Words {
+	for i, w := range q.Words {
 		if !(w.Weight > 0) || math.IsInf(w.Weight, 0) {
-			return index.Query{}, fmt.Errorf("the weight of %q is not positive: %w", w.Text, memory.ErrInvalid)
+			return index.Query{}, nil, fmt.Errorf("the weight of %q is not positive: %w", w.Text, memory.ErrInvalid)
 		}
 		for _, term := range tokenizer.Terms(w.Text) {
 			query.Terms = append(query.Terms, index.Term{Text: term, Weight: w.Weight})
+			each = append(each, i)
 		}
 	}
 	if len(query.Terms) > maxTerms {
-		return index.Query{}, fmt.Errorf("the words come to %d terms, at most %d can be searched for: %w", len(query.Terms), maxTerms, memory.ErrInvalid)
+		return index.Query{}, nil, fmt.Errorf("the words come to %d terms, at most %d can be searched for: %w", len(query.Terms), maxTerms, memory.ErrInvalid)
 	}
-	return query, nil
+	return query, each, nil
 }
 
 func (s *Store) tokenizer() *index.Tokenizer {

@@ -226,9 +226,9 @@ func BenchmarkSearch(b *testing.B) {
 		b.Run(fmt.Sprintf("index/words=%d", n), func(b *testing.B) {
 			c := newChatter(5)
 			search := func(i int) {
-				hits, err := store.SearchWords(ctx, users[i%len(users)].ID, memory.WordQuery{Words: c.words(n), Limit: 20})
-				if err != nil || len(hits) == 0 {
-					b.Fatal(len(hits), err)
+				found, err := store.SearchWords(ctx, users[i%len(users)].ID, memory.WordQuery{Words: c.words(n), Limit: 20})
+				if err != nil || len(found.Hits) == 0 {
+					b.Fatal(len(found.Hits), err)
 				}
 			}
 			search(0)

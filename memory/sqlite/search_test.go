@@ -74,11 +74,11 @@ func words(texts ...string) memory.WordQuery {
 
 func (s searched) search(t testing.TB, q memory.WordQuery) []memory.WordHit {
 	t.Helper()
-	hits, err := s.SearchWords(t.Context(), s.user, q)
+	found, err := s.SearchWords(t.Context(), s.user, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return hits
+	return found.Hits
 }
 
 // found returns the texts of hits that have a word themselves.
@@ -197,7 +197,7 @@ func TestSearchRefuses(t *testing.T) {
 			t.Errorf("summaries, %s: %v", name, err)
 		}
 	}
-	if hits, err := s.SearchWords(t.Context(), s.user, words(many[:32]...)); err != nil || len(hits) > 0 {
+	if hits, err := s.SearchWords(t.Context(), s.user, words(many[:32]...)); err != nil || len(hits.Hits) > 0 {
 		t.Errorf("32 words: %v, %v", hits, err)
 	}
 }
@@ -341,10 +341,11 @@ func TestSearchModel(t *testing.T) {
 			check(err)
 			segment, err := index.Decode(head)
 			check(err)
-			wanted, err := index.Search(ctx, []index.Source{{Segment: segment, Pages: func(n int) ([]byte, error) { return pages[n], nil }}}, want)
+			expected, err := index.Search(ctx, []index.Source{{Segment: segment, Pages: func(n int) ([]byte, error) { return pages[n], nil }}}, want)
 			check(err)
-			hits, err := store.SearchWords(ctx, users[u], q)
+			found, err := store.SearchWords(ctx, users[u], q)
 			check(err)
+			hits, wanted := found.Hits, expected.Hits
 			if len(hits) != len(wanted) {
 				r.Fatalf("%d hits, want %d", len(hits), len(wanted))
 			}
@@ -578,7 +579,7 @@ func TestIndexOfAnotherVersion(t *testing.T) {
 	if findings, err := s.CheckIndex(t.Context()); err != nil || len(findings) > 0 {
 		t.Error(findings, err)
 	}
-	if hits, err := reader.SearchWords(t.Context(), s.user, words("word")); err != nil || len(hits) != 1 {
+	if hits, err := reader.SearchWords(t.Context(), s.user, words("word")); err != nil || len(hits.Hits) != 1 {
 		t.Errorf("reading after the rebuild: %v, %v", hits, err)
 	}
 }
@@ -600,8 +601,8 @@ func TestReadOnlySearch(t *testing.T) {
 			}
 		}
 		hits, err := reader.SearchWords(t.Context(), s.user, words(fmt.Sprintf("word%d", i)))
-		if err != nil || len(found(hits)) != 1 {
-			t.Fatalf("message %d: %v, %v", i, found(hits), err)
+		if err != nil || len(found(hits.Hits)) != 1 {
+			t.Fatalf("message %d: %v, %v", i, found(hits.Hits), err)
 		}
 	}
 	if err := reader.Reindex(t.Context(), s.user); !errors.Is(err, memory.ErrReadOnly) {
@@ -706,7 +707,8 @@ func TestIndexSurvivesAKill(t *testing.T) {
 	for range 2 {
 		q := words("words")
 		q.Limit = 1000
-		hits, err := store.SearchWords(t.Context(), user.ID, q)
+		result, err := store.SearchWords(t.Context(), user.ID, q)
+		hits := result.Hits
 		// One more than was read may have been stored in each round.
 		if err != nil || len(hits) < min(stored, q.Limit) || len(hits) > stored+*kills {
 			t.Errorf("found %d of %d, %v", len(hits), stored, err)

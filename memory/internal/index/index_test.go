@@ -187,11 +187,11 @@ func query(words ...string) index.Query {
 }
 
 func search(t rapid.TB, sources []index.Source, q index.Query) []index.Hit {
-	hits, err := index.Search(context.Background(), sources, q)
+	result, err := index.Search(context.Background(), sources, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return hits
+	return result.Hits
 }
 
 // naive is Search by looking at everything.
@@ -431,7 +431,8 @@ func TestDamage(t *testing.T) {
 		}
 		q := query("w0", "w1", "w2")
 		q.Near = true
-		hits, err := index.Search(context.Background(), []index.Source{s}, q)
+		result, err := index.Search(context.Background(), []index.Source{s}, q)
+		hits := result.Hits
 		if err == nil && len(hits) > q.Limit {
 			t.Fatalf("%d hits", len(hits))
 		}

@@ -68,6 +68,16 @@ func (h Hit) compare(o Hit) int {
 	return cmp.Or(cmp.Compare(h.Rank(), o.Rank()), cmp.Compare(h.At, o.At), bytes.Compare(h.Session[:], o.Session[:]), cmp.Compare(h.Seq, o.Seq))
 }
 
+// Result is what a search finds.
+type Result struct {
+	// Hits are in order.
+	Hits []Hit
+	// Documents is how many there are in all; Frequency, for each of the
+	// query's terms, how many of them hold it.
+	Documents int
+	Frequency []int
+}
+
 // Search returns the best hits of a query in order. The sources are given from
 // the oldest to the newest and hold no document twice; frequencies are counted
 // over all of them.
@@ -77,7 +87,8 @@ func (h Hit) compare(o Hit) int {
 // terms change the order of documents which these have found, but no longer
 // find any themselves; unless the rare terms find fewer than Limit, when the
 // newest documents of the next term come in.
-func Search(ctx context.Context, sources []Source, q Query) ([]Hit, error) {
+func Search(ctx context.Context, sources []Source, q Query) (Result, error) {
+	result := Result{Frequency: make([]int, len(q.Terms))}
 	s := &search{Query: q}
 	tokens := int64(0)
 	for _, source := range sources {
@@ -85,13 +96,20 @@ func Search(ctx context.Context, sources []Source, q Query) ([]Hit, error) {
 		s.documents += source.Documents()
 		tokens += source.Tokens
 	}
-	if s.documents == 0 {
-		return nil, nil
+	if result.Documents = s.documents; s.documents == 0 {
+		return result, nil
 	}
 	s.perToken = k1 * b * float64(s.documents) / float64(max(tokens, 1))
 	words, err := s.words(ctx)
+	for _, w := range words {
+		for i, t := range q.Terms {
+			if t.Text == w.text {
+				result.Frequency[i] = w.documents
+			}
+		}
+	}
 	if err != nil || len(words) == 0 {
-		return nil, err
+		return result, err
 	}
 	s.own, s.seen = floats.take(s.documents), bitmaps.take(s.documents/64+1)
 	defer func() {
@@ -100,10 +118,11 @@ func Search(ctx context.Context, sources []Source, q Query) ([]Hit, error) {
 	}()
 	gain, err := s.scan(ctx, words)
 	if err != nil {
-		return nil, err
+		return result, err
 	}
 	if gain == 0 {
-		return s.hits(s.best(q.Limit)), nil
+		result.Hits = s.hits(s.best(q.Limit))
+		return result, nil
 	}
 	candidates := s.best(max(maxCandidates, 2*q.Limit))
 	slices.SortFunc(candidates, func(a, b candidate) int { return b.compare(a.Hit) })
@@ -112,9 +131,10 @@ func Search(ctx context.Context, sources []Source, q Query) ([]Hit, error) {
 		candidates = slices.DeleteFunc(candidates, func(c candidate) bool { return c.Rank() < enough-gain })
 	}
 	if err := s.complete(ctx, words, candidates); err != nil {
-		return nil, err
+		return result, err
 	}
-	return s.hits(candidates), nil
+	result.Hits = s.hits(candidates)
+	return result, nil
 }
 
 // ranges returns the documents of a segment that the query looks at.
