@@ -19,7 +19,7 @@ func (s *Store) CheckIndex(ctx context.Context) ([]string, error) { return s.che
 
 // DropIndex does what a wipe of a user does to the index.
 func (s *Store) DropIndex(ctx context.Context, user memory.UserID) error {
-	return s.writing(ctx, "drop", func(ctx context.Context, tx *sql.Tx) error { return dropIndex(ctx, tx, user) })
+	return s.writing(ctx, "drop", func(ctx context.Context, tx *sql.Tx) error { return s.dropIndex(ctx, tx, user) })
 }
 
 // MarkRebuild has the index of a user made anew, some time.

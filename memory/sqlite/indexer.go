@@ -625,7 +625,8 @@ func (i *indexer) sweep(ctx context.Context) error {
 // dropIndex deletes every row of the index that holds words of a user. It is
 // called after the user's messages and summaries are deleted: a number that is
 // given again must not seem to be indexed.
-func dropIndex(ctx context.Context, tx *sql.Tx, user memory.UserID) error {
+func (s *Store) dropIndex(ctx context.Context, tx *sql.Tx, user memory.UserID) error {
+	s.segments.clear()
 	rows, err := tx.QueryContext(ctx, "SELECT id FROM index_segments WHERE user_id = ?", blob(user))
 	segments, err := all(rows, err, func(r row) (id int64, err error) { return id, r.Scan(&id) })
 	if err != nil {

@@ -21,8 +21,9 @@ const (
 	// more only while a whole database is indexed; then it finds the newest.
 	maxTail = 8192
 
-	// cachedHeads is how much memory the heads of segments may take, in bytes.
-	cachedHeads = 64 << 20
+	// cacheSize is how much memory what searches have read of segments may
+	// take, in bytes.
+	cacheSize = 64 << 20
 )
 
 // SearchWords implements memory.Store. It finds whatever was acknowledged before
@@ -229,61 +230,109 @@ func (r segmentReader) in(ctx context.Context, tx *sql.Tx) segmentReader {
 }
 
 // openSegment returns a segment whose pages r reads, as long as ctx lasts.
-func (s *Store) openSegment(ctx context.Context, r segmentReader, id int64) (index.Source, error) {
-	source := index.Source{Segment: s.segments.get(id), Pages: func(n int) (data []byte, err error) {
-		if err := r.page.QueryRowContext(ctx, id<<pageBits+int64(n)).Scan(&data); err != nil {
+func (s *Store) openSegment(ctx context.Context, r segmentReader, id int64) (source index.Source, err error) {
+	source.Pages = func(n int) ([]byte, error) {
+		data, err := s.segments.page(id<<pageBits+int64(n), func() (data []byte, err error) {
+			return data, r.page.QueryRowContext(ctx, id<<pageBits+int64(n)).Scan(&data)
+		})
+		if err != nil {
 			return nil, fmt.Errorf("page %d of segment %d: %w", n, id, err)
 		}
 		return data, nil
-	}}
-	if source.Segment != nil {
-		return source, nil
 	}
-	var head []byte
-	err := r.head.QueryRowContext(ctx, id).Scan(&head)
-	if err == nil {
-		source.Segment, err = index.Decode(head)
-	}
+	source.Segment, err = s.segments.head(id, func() (head []byte, err error) {
+		return head, r.head.QueryRowContext(ctx, id).Scan(&head)
+	})
 	if err != nil {
 		return index.Source{}, fmt.Errorf("segment %d: %w", id, err)
 	}
-	s.segments.put(id, source.Segment)
 	return source, nil
 }
 
-// segmentCache remembers heads of segments, which never change. It is safe for
-// concurrent use; the zero value is empty.
+// segmentCache remembers heads and pages of segments, which never change, up to
+// cacheSize. It is safe for concurrent use; the zero value is empty.
 type segmentCache struct {
 	mu    sync.Mutex
 	heads map[int64]*index.Segment // guarded by mu
-	size  int                      // guarded by mu
+	pages map[int64][]byte         // guarded by mu
+	size  int                      // of all, in bytes; guarded by mu
 }
 
-func (c *segmentCache) get(id int64) *index.Segment {
+func (c *segmentCache) head(id int64, read func() ([]byte, error)) (*index.Segment, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.heads[id]
-}
-
-func (c *segmentCache) put(id int64, s *index.Segment) {
+	head := c.heads[id]
+	c.mu.Unlock()
+	if head != nil {
+		return head, nil
+	}
+	data, err := read()
+	if err != nil {
+		return nil, err
+	}
+	if head, err = index.Decode(data); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.heads == nil {
-		c.heads = make(map[int64]*index.Segment)
+		c.heads, c.pages = make(map[int64]*index.Segment), make(map[int64][]byte)
 	}
-	if _, known := c.heads[id]; known || s.Size() > cachedHeads {
-		return
+	if c.heads[id] == nil && c.room(head.Size()) {
+		c.heads[id] = head
 	}
-	// Which goes does not matter much: one segment in a few is of any use.
-	for other, v := range c.heads {
-		if c.size+s.Size() <= cachedHeads {
+	return head, nil
+}
+
+func (c *segmentCache) page(id int64, read func() ([]byte, error)) ([]byte, error) {
+	c.mu.Lock()
+	page := c.pages[id]
+	c.mu.Unlock()
+	if page != nil {
+		return page, nil
+	}
+	page, err := read()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pages[id] == nil && c.room(len(page)) {
+		c.pages[id] = page
+	}
+	return page, nil
+}
+
+// room makes room and takes it. Whatever goes first is as good as another: what
+// is used often soon comes back.
+func (c *segmentCache) room(size int) bool {
+	for id, page := range c.pages {
+		if c.size+size <= cacheSize {
 			break
 		}
-		delete(c.heads, other)
-		c.size -= v.Size()
+		delete(c.pages, id)
+		c.size -= len(page)
 	}
-	c.heads[id] = s
-	c.size += s.Size()
+	for id, head := range c.heads {
+		if c.size+size <= cacheSize {
+			break
+		}
+		delete(c.heads, id)
+		c.size -= head.Size()
+	}
+	if c.size+size > cacheSize {
+		return false
+	}
+	c.size += size
+	return true
+}
+
+// clear forgets everything.
+func (c *segmentCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.heads)
+	clear(c.pages)
+	c.size = 0
 }
 
 // Reindex makes the search index of a user anew, and returns when it is done. A

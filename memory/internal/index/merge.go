@@ -120,7 +120,7 @@ func (w *walk) advance() error {
 			return err
 		}
 		w.page++
-		w.rest = slices.Clone(page)
+		w.rest = page
 		w.term = w.term[:0]
 	}
 	if !w.next() || cmp.Less(string(w.term), before) {

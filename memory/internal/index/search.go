@@ -26,7 +26,7 @@ const (
 	// maxPostings bounds the postings that a search reads one by one: those of
 	// the rarest terms, of the newest segments. Whatever else a query asks for
 	// is only looked up for the candidates that these have brought.
-	maxPostings = 1 << 18
+	maxPostings = 1 << 17
 	// maxCandidates bounds the documents for which it is looked up; it is twice
 	// the hits asked for if that is more.
 	maxCandidates = 1 << 10
@@ -323,48 +323,56 @@ func (s *search) best(n int) []candidate {
 	across := s.across()
 	for i, p := range s.parts {
 		own := s.own[p.base : p.base+p.Documents()]
-		r, next := 0, 0
-		s.eachSeen(p, func(d int) {
-			for d >= p.end(r) {
-				r++
-			}
-			start, end := p.runs[r].start, p.end(r)
-			from, to := d, d+1
-			if s.Near {
-				from, to = max(start, next, d-reach), min(end, d+reach+1)
-			}
-			next = to
-			for d := from; d < to; d++ {
-				near := float32(0)
-				switch {
-				case !s.Near:
-				case d-start >= reach && end-d > reach:
-					near = own[d-2] + own[d-1] + own[d+1] + own[d+2]
-				default:
-					for _, v := range own[max(start, d-reach):d] {
-						near += v
-					}
-					for _, v := range own[d+1 : min(end, d+reach+1)] {
-						near += v
-					}
-					near += across[p.base+d]
-				}
-				c := candidate{Hit: Hit{Own: float64(own[d]), Near: float64(near)}, part: i, run: r, document: d}
-				if rank := c.Rank(); rank == 0 || rank < least || !s.during(p.Segment, d) {
+		run, start, end, next := -1, 0, 0, 0
+		// All of a part's documents go by; most searches have seen few.
+		for word := p.base / 64; word*64 < p.base+len(own); word++ {
+			for rest := s.seen[word]; rest != 0; rest &= rest - 1 {
+				seen := word*64 + bits.TrailingZeros64(rest) - p.base
+				if seen < 0 || seen >= len(own) {
 					continue
 				}
-				c.Session, c.Seq, c.At = p.runs[r].session, p.runs[r].seq+int64(d-start), p.time(d)
-				if len(top) < n {
-					heap.Push(&top, c)
-				} else if c.compare(top[0].Hit) > 0 {
-					top[0] = c
-					heap.Fix(&top, 0)
+				for seen >= end {
+					run++
+					start, end = p.runs[run].start, p.end(run)
 				}
-				if len(top) == n {
-					least = top[0].Rank()
+				from, to := seen, seen+1
+				if s.Near {
+					from, to = max(start, next, seen-reach), min(end, seen+reach+1)
+				}
+				next = to
+				for d := from; d < to; d++ {
+					near := float32(0)
+					switch {
+					case !s.Near:
+					case d-start >= reach && end-d > reach:
+						near = own[d-2] + own[d-1] + own[d+1] + own[d+2]
+					default:
+						for _, v := range own[max(start, d-reach):d] {
+							near += v
+						}
+						for _, v := range own[d+1 : min(end, d+reach+1)] {
+							near += v
+						}
+						near += across[p.base+d]
+					}
+					hit := Hit{Own: float64(own[d]), Near: float64(near)}
+					if rank := hit.Rank(); rank == 0 || rank < least || !s.during(p.Segment, d) {
+						continue
+					}
+					hit.Session, hit.Seq, hit.At = p.runs[run].session, p.runs[run].seq+int64(d-start), p.time(d)
+					c := candidate{hit, i, run, d}
+					if len(top) < n {
+						heap.Push(&top, c)
+					} else if c.compare(top[0].Hit) > 0 {
+						top[0] = c
+						heap.Fix(&top, 0)
+					}
+					if len(top) == n {
+						least = top[0].Rank()
+					}
 				}
 			}
-		})
+		}
 	}
 	return top
 }
@@ -408,17 +416,6 @@ func (s *search) find(part int, session [16]byte, seq int64) (int, bool) {
 		}
 	}
 	return 0, false
-}
-
-// eachSeen calls f with each document of a part that is seen, in order.
-func (s *search) eachSeen(p part, f func(document int)) {
-	for word := p.base / 64; word*64 < p.base+p.Documents(); word++ {
-		for rest := s.seen[word]; rest != 0; rest &= rest - 1 {
-			if d := word*64 + bits.TrailingZeros64(rest) - p.base; 0 <= d && d < p.Documents() {
-				f(d)
-			}
-		}
-	}
 }
 
 // neighbours calls f with the number of each neighbour that the query looks at.

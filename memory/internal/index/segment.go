@@ -60,8 +60,8 @@ type Document struct {
 	Terms   []string
 }
 
-// Pages reads the page of a segment, counted from 0. The caller does not change
-// what it gets, nor keep it.
+// Pages reads the page of a segment, counted from 0. What it returns is not
+// changed any more, by either side.
 type Pages func(number int) ([]byte, error)
 
 // Segment is the head of a segment, decoded. It is immutable.
@@ -489,8 +489,7 @@ func (l *list) open() (bool, error) {
 			return false, nil
 		}
 		if order == 0 {
-			// A clone, so that a short list does not hold its page.
-			l.documents, l.left, l.data, l.before = p.documents, p.here, bytes.Clone(p.blocks), -1
+			l.documents, l.left, l.data, l.before = p.documents, p.here, p.blocks, -1
 			return true, nil
 		}
 	}
