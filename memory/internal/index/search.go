@@ -29,7 +29,7 @@ const (
 	maxPostings = 1 << 17
 	// maxCandidates bounds the documents for which it is looked up; it is twice
 	// the hits asked for if that is more.
-	maxCandidates = 1 << 10
+	maxCandidates = 1 << 9
 )
 
 // Query is what Search looks for.
@@ -86,7 +86,9 @@ type Result struct {
 // postings together. Beyond that the rarest terms are still exact, and frequent
 // terms change the order of documents which these have found, but no longer
 // find any themselves; unless the rare terms find fewer than Limit, when the
-// newest documents of the next term come in.
+// newest documents of the next term come in. Beyond it too, a term that more
+// than half of the documents have is left out: it tells next to nothing, and
+// plain BM25 would count it against a document.
 func Search(ctx context.Context, sources []Source, q Query) (Result, error) {
 	result := Result{Frequency: make([]int, len(q.Terms))}
 	s := &search{Query: q}
@@ -125,10 +127,10 @@ func Search(ctx context.Context, sources []Source, q Query) (Result, error) {
 		return result, nil
 	}
 	candidates := s.best(max(maxCandidates, 2*q.Limit))
-	slices.SortFunc(candidates, func(a, b candidate) int { return b.compare(a.Hit) })
+	slices.SortFunc(candidates, func(a, b candidate) int { return b.compare(&a) })
 	if len(candidates) > q.Limit {
-		enough := candidates[q.Limit-1].Rank()
-		candidates = slices.DeleteFunc(candidates, func(c candidate) bool { return c.Rank() < enough-gain })
+		enough := candidates[q.Limit-1].rank
+		candidates = slices.DeleteFunc(candidates, func(c candidate) bool { return c.rank < enough-gain })
 	}
 	if err := s.complete(ctx, words, candidates); err != nil {
 		return result, err
@@ -269,7 +271,11 @@ func (s *search) scan(ctx context.Context, words []word) (gain float64, err erro
 				return 0, err
 			}
 		}
-		if !complete {
+		switch {
+		case complete:
+		case 2*w.documents > s.documents && found >= s.Limit:
+			clear(w.lists)
+		default:
 			gain += w.score
 		}
 	}
@@ -312,7 +318,15 @@ func (s *search) add(p part, posting posting, score float64) {
 // candidate is a document that may be a hit.
 type candidate struct {
 	Hit
+	rank                float64
 	part, run, document int
+}
+
+func (c *candidate) compare(o *candidate) int {
+	if c.rank != o.rank {
+		return cmp.Compare(c.rank, o.rank)
+	}
+	return c.Hit.compare(o.Hit)
 }
 
 // best returns the n best of the documents that are seen and of their
@@ -360,15 +374,15 @@ func (s *search) best(n int) []candidate {
 						continue
 					}
 					hit.Session, hit.Seq, hit.At = p.runs[run].session, p.runs[run].seq+int64(d-start), p.time(d)
-					c := candidate{hit, i, run, d}
+					c := candidate{hit, hit.Rank(), i, run, d}
 					if len(top) < n {
 						heap.Push(&top, c)
-					} else if c.compare(top[0].Hit) > 0 {
+					} else if c.compare(&top[0]) > 0 {
 						top[0] = c
 						heap.Fix(&top, 0)
 					}
 					if len(top) == n {
-						least = top[0].Rank()
+						least = top[0].rank
 					}
 				}
 			}
@@ -476,13 +490,14 @@ func (s *search) complete(ctx context.Context, words []word, candidates []candid
 		if s.Near {
 			s.neighbours(*c, func(d int) { c.Near += float64(s.own[d]) })
 		}
+		c.rank = c.Rank()
 	}
 	return nil
 }
 
 // hits returns the best candidates in order.
 func (s *search) hits(candidates []candidate) []Hit {
-	slices.SortFunc(candidates, func(a, b candidate) int { return b.compare(a.Hit) })
+	slices.SortFunc(candidates, func(a, b candidate) int { return b.compare(&a) })
 	var hits []Hit
 	for _, c := range candidates[:min(len(candidates), s.Limit)] {
 		hits = append(hits, c.Hit)
@@ -494,7 +509,7 @@ func (s *search) hits(candidates []candidate) []Hit {
 type worstFirst []candidate
 
 func (h worstFirst) Len() int           { return len(h) }
-func (h worstFirst) Less(i, j int) bool { return h[i].compare(h[j].Hit) < 0 }
+func (h worstFirst) Less(i, j int) bool { return h[i].compare(&h[j]) < 0 }
 func (h worstFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *worstFirst) Push(c any)        { *h = append(*h, c.(candidate)) }
 func (h *worstFirst) Pop() any {
