@@ -47,7 +47,7 @@ func BenchmarkScale(b *testing.B) {
 		shrink(b, store, user, sessions[i])
 	}
 	b.ReportMetric(float64(*scale)/time.Since(began).Seconds(), "appended/s")
-	if err := store.(*sqlite.Store).WaitIndexed(ctx); err != nil {
+	if err := store.(*sqlite.Store).CatchUp(ctx); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(*scale)/time.Since(began).Seconds(), "indexed/s")

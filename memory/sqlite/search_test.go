@@ -217,14 +217,14 @@ func TestSearchSummaries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leaf := memory.Leaf{ID: memory.NewID[memory.SummaryID](), Text: text, Level: memory.LevelNormal, Model: "test", At: at}
+		leaf := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), SummaryText: memory.SummaryText{Text: text, Level: memory.LevelNormal, Model: "test"}, At: at}
 		if i == 2 {
 			leaf.External = outside
 		}
 		for _, item := range frontier.Items[len(frontier.Items)-2:] {
 			leaf.Messages = append(leaf.Messages, item.Message.ID)
 		}
-		if _, err := s.CommitLeaf(t.Context(), s.user, frontier.Revision, leaf); err != nil {
+		if _, err := s.CommitSummary(t.Context(), s.user, frontier.Revision, leaf); err != nil {
 			t.Fatal(err)
 		}
 	}
