@@ -12,22 +12,26 @@ import (
 type ID[Kind any] uuid.UUID
 
 type (
-	userKind    struct{}
-	agentKind   struct{}
-	sessionKind struct{}
-	messageKind struct{}
-	summaryKind struct{}
-	fileKind    struct{}
+	userKind       struct{}
+	agentKind      struct{}
+	sessionKind    struct{}
+	messageKind    struct{}
+	summaryKind    struct{}
+	fileKind       struct{}
+	extractionKind struct{}
+	topicKind      struct{}
 )
 
 // The ids of everything that has one.
 type (
-	UserID    = ID[userKind]
-	AgentID   = ID[agentKind]
-	SessionID = ID[sessionKind]
-	MessageID = ID[messageKind]
-	SummaryID = ID[summaryKind]
-	FileID    = ID[fileKind]
+	UserID       = ID[userKind]
+	AgentID      = ID[agentKind]
+	SessionID    = ID[sessionKind]
+	MessageID    = ID[messageKind]
+	SummaryID    = ID[summaryKind]
+	FileID       = ID[fileKind]
+	ExtractionID = ID[extractionKind]
+	TopicID      = ID[topicKind]
 )
 
 // NewID returns a new UUIDv7, which sorts by the time it was made.
