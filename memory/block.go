@@ -157,11 +157,11 @@ func (t BlockType) known() bool {
 	return false
 }
 
-// Encode writes blocks as a JSON list for a store, each block's own bytes, which
-// an encoder of the whole list would reformat; and returns them as they will be
-// read. Bytes that are not UTF-8 become U+FFFD.
-func Encode(blocks []Block) (string, []Block, error) {
-	list := []byte{'['}
+// Encode writes each block as it is to be stored, in its own bytes, which an
+// encoder of a whole list would reformat; and returns them as they will be read.
+// Bytes that are not UTF-8 become U+FFFD.
+func Encode(blocks []Block) ([]string, []Block, error) {
+	list := make([]string, len(blocks))
 	read := make([]Block, len(blocks))
 	for i, b := range blocks {
 		encoded, err := b.MarshalJSON()
@@ -175,14 +175,11 @@ func Encode(blocks []Block) (string, []Block, error) {
 			err = read[i].UnmarshalJSON(encoded)
 		}
 		if err != nil {
-			return "", nil, fmt.Errorf("block %d: %w", i+1, err)
+			return nil, nil, fmt.Errorf("block %d: %w", i+1, err)
 		}
-		if i > 0 {
-			list = append(list, ',')
-		}
-		list = append(list, encoded...)
+		list[i] = string(encoded)
 	}
-	return string(append(list, ']')), read, nil
+	return list, read, nil
 }
 
 // Shown returns blocks as the model sees them: external text in its frame,

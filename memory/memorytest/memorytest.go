@@ -425,7 +425,7 @@ func testTexts(t *testing.T, f *fixture) {
 		{"lone \xff byte", "lone \ufffd byte"},
 		{"line\r\nbreaks\u2028 ", "line\r\nbreaks\u2028 "},
 		{"\ufeffa\u0301 is not \u00e1", "\ufeffa\u0301 is not \u00e1"},
-		{strings.Repeat("ä", 1<<20), strings.Repeat("ä", 1<<20)},
+		{strings.Repeat("ä", 1<<16), strings.Repeat("ä", 1<<16)},
 	} {
 		same := func(what, got string) {
 			t.Helper()

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"slices"
@@ -17,9 +16,15 @@ func (s *Store) Ingest(ctx context.Context, user memory.UserID, session memory.S
 	if err != nil {
 		return nil, err
 	}
-	said := make([]utterance, len(prepared))
+	said := make([]memory.Utterance, len(prepared))
 	for i, m := range prepared {
-		said[i] = m.utterance()
+		// One that names files waits for them.
+		if len(m.refers) > 0 {
+			continue
+		}
+		if said[i], err = memory.UtteranceOf(m.Role, m.came); err != nil {
+			return nil, fmt.Errorf("%s: message %d: %w", what, i+1, err)
+		}
 	}
 	var added []memory.Message
 	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
@@ -27,19 +32,30 @@ func (s *Store) Ingest(ctx context.Context, user memory.UserID, session memory.S
 		if err != nil {
 			return err
 		}
+		for i, m := range prepared {
+			if len(m.refers) > 0 {
+				if said[i], err = utterance(ctx, tx, session, m.Role, m.came); err != nil {
+					return err
+				}
+			}
+		}
 		known, err := knownBeginning(ctx, tx, session, said)
 		if err != nil {
 			return err
 		}
+		before := p.messages
 		for _, m := range prepared[known:] {
-			before := p.messages
+			place := p.messages
 			stored, err := s.appendOne(ctx, tx, user, &p, m)
 			if err != nil {
 				return err
 			}
-			if p.messages > before {
+			if p.messages > place {
 				added = append(added, stored)
 			}
+		}
+		if p.messages == before {
+			return nil
 		}
 		return s.advance(ctx, tx, user, session, p)
 	})
@@ -49,36 +65,65 @@ func (s *Store) Ingest(ctx context.Context, user memory.UserID, session memory.S
 	return added, nil
 }
 
-// utterance identifies what was said by whom.
-type utterance [sha256.Size]byte
-
-func (m preparedMessage) utterance() utterance { return utteranceOf(m.Role, []byte(m.content)) }
-
-func utteranceOf(role memory.Role, content []byte) utterance {
-	return sha256.Sum256(fmt.Appendf(nil, "%s\x00%s", role, content))
+// utterance identifies a message of the session, whose files are in its place.
+func utterance(ctx context.Context, tx *sql.Tx, session memory.SessionID, role memory.Role, blocks []memory.Block) (memory.Utterance, error) {
+	blocks, err := whole(ctx, tx, session, blocks)
+	if err != nil {
+		return memory.Utterance{}, err
+	}
+	return memory.UtteranceOf(role, blocks)
 }
 
 // knownBeginning returns how many of the first utterances are stored already: all,
-// if the session begins with them, else the most that the session ends with.
-func knownBeginning(ctx context.Context, tx *sql.Tx, session memory.SessionID, said []utterance) (int, error) {
+// if they are what the session begins with, else the most that it ends with. One
+// message alone is too little to tell a beginning by: people greet each other
+// more than once.
+func knownBeginning(ctx context.Context, tx *sql.Tx, session memory.SessionID, said []memory.Utterance) (int, error) {
 	if len(said) == 0 {
 		return 0, nil
 	}
-	read := func(order string) ([]utterance, error) {
+	read := func(order string) ([]memory.Utterance, error) {
+		type stored struct {
+			role   memory.Role
+			blocks []memory.Block
+			memory.Utterance
+		}
 		rows, err := tx.QueryContext(ctx, "SELECT role, content FROM messages WHERE session_id = ? AND source <> ? ORDER BY seq "+order+" LIMIT ?",
 			blob(session), string(memory.SourceContextInjection), len(said))
-		return all(rows, err, func(r row) (utterance, error) {
-			var role memory.Role
-			var content sql.RawBytes
-			if err := r.Scan(&role, &content); err != nil {
-				return utterance{}, err
+		messages, err := all(rows, err, func(r row) (m stored, err error) {
+			var content []byte
+			if err := r.Scan(&m.role, &content); err != nil {
+				return m, err
 			}
-			return utteranceOf(role, content), nil
+			blocks, err := decode(content)
+			if err != nil {
+				return m, err
+			}
+			if slices.ContainsFunc(blocks, func(b memory.Block) bool { return !b.File.IsZero() }) {
+				m.blocks = blocks
+				return m, nil
+			}
+			m.Utterance, err = memory.UtteranceOf(m.role, blocks)
+			return m, err
 		})
+		if err != nil {
+			return nil, err
+		}
+		list := make([]memory.Utterance, len(messages))
+		for i, m := range messages {
+			if list[i] = m.Utterance; m.blocks != nil {
+				if list[i], err = utterance(ctx, tx, session, m.role, m.blocks); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return list, nil
 	}
-	first, err := read("ASC")
-	if err != nil || slices.Equal(first, said) {
-		return len(first), err
+	if len(said) > 1 {
+		first, err := read("ASC")
+		if err != nil || slices.Equal(first, said) {
+			return len(first), err
+		}
 	}
 	last, err := read("DESC")
 	slices.Reverse(last)
@@ -88,7 +133,7 @@ func knownBeginning(ctx context.Context, tx *sql.Tx, session memory.SessionID, s
 // overlap returns the greatest k for which the last k of before are the first k
 // of after, in linear time (Knuth, Morris, Pratt: Fast pattern matching in
 // strings, 1977).
-func overlap(before, after []utterance) int {
+func overlap(before, after []memory.Utterance) int {
 	borders := make([]int, len(after))
 	k := 0
 	for i := 1; i < len(after); i++ {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -204,20 +205,46 @@ func (s *Store) advance(ctx context.Context, tx *sql.Tx, user memory.UserID, ses
 type preparedMessage struct {
 	memory.Message
 	content string
+	// came are the blocks before large ones became files.
+	came  []memory.Block
+	files []preparedFile
+	// refers are files that the message names and does not bring.
+	refers []memory.FileID
 }
 
 func prepareMessage(session memory.SessionID, d memory.Draft) (preparedMessage, error) {
-	content, blocks, err := memory.Encode(d.Blocks)
+	encoded, came, err := memory.Encode(d.Blocks)
 	if err != nil {
 		return preparedMessage{}, err
 	}
-	return preparedMessage{
-		content: content,
-		Message: memory.Message{
-			ID: memory.NewID[memory.MessageID](), Session: session, Role: d.Role, Source: d.Source, Blocks: blocks,
-			Tokens: memory.Count(blocks), Trust: d.Sealed(), EventKey: d.EventKey, At: fromMicros(micros(d.At)),
-		},
-	}, nil
+	m := preparedMessage{came: came, Message: memory.Message{
+		ID: memory.NewID[memory.MessageID](), Session: session, Role: d.Role, Source: d.Source, Blocks: came,
+		Trust: d.Sealed(), EventKey: d.EventKey, At: fromMicros(micros(d.At)),
+	}}
+	for i, b := range came {
+		if !b.File.IsZero() {
+			m.refers = append(m.refers, b.File)
+		}
+		if !b.IsLarge() {
+			continue
+		}
+		file, outline, err := memory.NewFile(memory.NewID[memory.FileID](), session, b, d.Trust, m.At)
+		if err != nil {
+			return preparedMessage{}, err
+		}
+		place, read, err := encode([]memory.Block{outline})
+		if err != nil {
+			return preparedMessage{}, err
+		}
+		if len(m.files) == 0 {
+			m.Blocks = slices.Clone(came)
+		}
+		m.files = append(m.files, preparedFile{file, encoded[i]})
+		encoded[i], m.Blocks[i] = place[0], read[0]
+	}
+	m.content = "[" + strings.Join(encoded, ",") + "]"
+	m.Tokens = memory.Count(m.Blocks)
+	return m, nil
 }
 
 func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p *position, m preparedMessage) (memory.Message, error) {
@@ -227,11 +254,21 @@ func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p
 			return known, err
 		}
 	}
+	for _, id := range m.refers {
+		if err := refer(ctx, tx, m.Session, id); err != nil {
+			return memory.Message{}, err
+		}
+	}
 	p.count(m.Message)
 	m.Seq = p.messages
 	if _, err := tx.StmtContext(ctx, s.appending.insert).ExecContext(ctx, blob(m.ID), blob(m.Session), m.Seq, string(m.Role), string(m.Source),
 		m.content, m.Tokens, string(m.Trust), sql.NullString{String: m.EventKey, Valid: m.EventKey != ""}, micros(m.At)); err != nil {
 		return memory.Message{}, err
+	}
+	for _, f := range m.files {
+		if err := insertFile(ctx, tx, f); err != nil {
+			return memory.Message{}, err
+		}
 	}
 	_, err := tx.StmtContext(ctx, s.appending.frontier).ExecContext(ctx, blob(m.Session), m.Seq, blob(m.ID))
 	return m.Message, err
