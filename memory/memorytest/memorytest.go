@@ -55,6 +55,17 @@ func TestStore(t *testing.T, open Open) {
 		{"CancelledMeanwhile", testCancelledMeanwhile},
 		{"EverythingSurvivesOpen", testEverythingSurvivesOpen},
 		{"Closed", testClosed},
+		{"Ingest", testIngest},
+		{"IngestRandom", testIngestRandom},
+		{"Files", testFiles},
+		{"FilesAreReferredTo", testFilesAreReferredTo},
+		{"AllTexts", testAllTexts},
+		{"ExportImport", testExportImport},
+		{"ExportImportRandom", testExportImportRandom},
+		{"ImportRefuses", testImportRefuses},
+		{"ImportRecomputes", testImportRecomputes},
+		{"ImportStops", testImportStops},
+		{"RecordsKeepBytes", testRecordsKeepBytes},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newFixture(t, open)) })
 	}
