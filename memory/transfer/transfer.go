@@ -153,7 +153,7 @@ func Import(ctx context.Context, store memory.Store, user memory.UserID, r io.Re
 func readHeader(in *bufio.Reader) (head header, ours bool, err error) {
 	const longest = 256
 	begins, err := in.Peek(longest)
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF && bytes.IndexByte(begins, '\n') < 0 {
 		return head, false, err
 	}
 	if mark := []byte("\xef\xbb\xbf"); bytes.HasPrefix(begins, mark) {
