@@ -34,7 +34,7 @@ func importTranscripts(ctx context.Context, store memory.Store, user memory.User
 	p.decoder = json.NewDecoder(p.source)
 	err := p.document()
 	if err != nil {
-		err = fmt.Errorf("import: line %d: %w", p.line(), err)
+		err = fmt.Errorf("import: line %d: %w", p.line(err), err)
 	}
 	return w.report, err
 }
@@ -71,17 +71,20 @@ type parser struct {
 	loose *conversation
 }
 
-// line is where the value begins that is being read.
-func (p *parser) line() int {
+// line is where reading stands: at the end of the last value that was read, or,
+// if the next one is why it failed, at the beginning of that.
+func (p *parser) line(err error) int {
+	_, broken := errors.AsType[*json.SyntaxError](err)
 	ahead := 0
 	buffered := bufio.NewReader(p.decoder.Buffered())
 	for {
-		part, err := buffered.ReadSlice('\n')
-		if len(part) > 0 && part[len(part)-1] == '\n' {
-			ahead++
-		}
-		if err != nil && err != bufio.ErrBufferFull {
+		c, err := buffered.ReadByte()
+		if err != nil {
 			return p.source.newlines - ahead + 1
+		}
+		broken = broken && strings.IndexByte(" \t\r\n,:", c) >= 0
+		if c == '\n' && !broken {
+			ahead++
 		}
 	}
 }
@@ -245,6 +248,9 @@ func (p *parser) token() (json.Token, error) {
 func (p *parser) value() (raw json.RawMessage, err error) {
 	err = p.decoder.Decode(&raw)
 	p.source.read = 0
+	if len(raw) > p.source.longest {
+		err = tooLong(p.source.longest)
+	}
 	return raw, failure(err)
 }
 

@@ -145,6 +145,9 @@ func Import(ctx context.Context, store memory.Store, user memory.UserID, r io.Re
 		return Report{}, fmt.Errorf("import: the document has version %d, this program reads %d: %w", head.Version, formatVersion, memory.ErrInvalid)
 	}
 	counts, err := store.Import(ctx, user, records(in, options.MaxLine))
+	if err != nil {
+		err = fmt.Errorf("import: %w", err)
+	}
 	return Report{FormatExport, counts}, err
 }
 

@@ -122,6 +122,8 @@ func hintFor(err error) string {
 		return "make the directory writable, or choose another with --data"
 	case errors.Is(err, memory.ErrForeign):
 		return "choose another data directory with --data"
+	case errors.Is(err, memory.ErrConflict):
+		return "what was exported goes back to the user it came from, or into a data directory that has none of it"
 	case errors.Is(err, abi.KindUnknownHand):
 		return "name a hand of the configuration, a bundled one as bundled:NAME, or a .wasm file"
 	case errors.Is(err, abi.KindNotGranted):
@@ -157,7 +159,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.configPath, "config", "", "configuration file (default glovebox.toml in the data directory, if there is one)")
 	flags.BoolVar(&a.asJSON, "json", false, "print data as JSON")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log to standard error")
-	root.AddCommand(a.demo(), a.chat(), a.hand(), a.session(), a.configCommand(), a.version())
+	root.AddCommand(a.demo(), a.chat(), a.hand(), a.session(), a.user(), a.configCommand(), a.version())
 	refuseBadArguments(root)
 	return root
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) session() *cobra.Command {
-	return group("session", "Look at conversations", a.sessionList(), a.sessionShow(), a.sessionContext(), a.sessionExport())
+	return group("session", "Look at conversations", a.sessionList(), a.sessionShow(), a.sessionContext(), a.sessionExport(), a.sessionImport())
 }
 
 // reader opens the session database for reading, beside whoever writes it.
