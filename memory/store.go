@@ -66,18 +66,21 @@ type Store interface {
 	// all or none, and returns them as stored, in order. A draft whose
 	// EventKey is already stored adds nothing: the stored message is returned
 	// in its place. Errors: ErrNotFound; ErrInvalid for a draft that Check
-	// refuses, a block that cannot be encoded, and for SourceContextInjection,
-	// which only Inject may write.
+	// refuses, a block that cannot be encoded or names a file that the session
+	// does not have, and for SourceContextInjection, which only Inject may
+	// write.
 	Append(ctx context.Context, user UserID, session SessionID, drafts ...Draft) ([]Message, error)
 	// Inject adds one context refresh at the end. Errors: ErrNotFound;
 	// ErrInvalid if no block has text.
 	Inject(ctx context.Context, user UserID, session SessionID, i Injection) (Message, error)
 	// Ingest adds what is new of a transcript that may have been stored before,
 	// whole or from any place on: the longest beginning of drafts that equals the
-	// end of what is stored, by role and blocks, adds nothing, nor does a draft
-	// whose EventKey is stored. Context injections do not count as stored.
-	// It returns the messages that were added. Two equal messages said one
-	// after the other are two. Errors: as Append.
+	// end of what is stored, by role and blocks, adds nothing, nor do two or more
+	// drafts that all equal the beginning of what is stored, nor does a draft
+	// whose EventKey is stored. Context injections do not count as stored; the
+	// ids in the frames of external text make no difference, nor does it that a
+	// large block was moved to a file. It returns the messages that were added.
+	// Two equal messages said one after the other are two. Errors: as Append.
 	Ingest(ctx context.Context, user UserID, session SessionID, drafts ...Draft) ([]Message, error)
 	// Message returns one message. Errors: ErrNotFound.
 	Message(ctx context.Context, user UserID, id MessageID) (Message, error)
@@ -118,7 +121,9 @@ type Store interface {
 	// SearchSummaries does the same for summaries, by Score.
 	SearchSummaries(ctx context.Context, user UserID, q WordQuery) ([]SummaryHit, error)
 	// Texts visits what the user's messages, summaries and files say, the
-	// latest first, until visit returns false.
+	// latest first, until visit returns false. A summary's time is that of the
+	// last message it stands for, a file's that of the message it came with.
+	// What is stored or removed meanwhile may be visited or not.
 	Texts(ctx context.Context, user UserID, q TextQuery, visit func(StoredText) bool) error
 
 	// Files returns the files of a session, in the order in which they came.
@@ -161,13 +166,17 @@ type Store interface {
 
 	// Export visits everything that belongs to the user, in an order that
 	// Import understands, until visit fails. The same content gives the same
-	// records. Errors: ErrNotFound, and visit's own.
+	// records. Each session is as it was when its turn came. Errors: ErrNotFound,
+	// visit's own, and ErrConflict when a session is removed meanwhile.
 	Export(ctx context.Context, user UserID, visit func(Record) error) error
-	// Import stores records for the user. What is there already in the same
-	// form is skipped. It stores as it goes: when a record is refused, those
-	// before it stay. Errors: ErrInvalid with the record's number for one that
-	// breaks a rule; ErrConflict for an id that is taken by something else, be
-	// it another user's.
+	// Import stores records for the user, each after what it refers to. What is
+	// there already in the same form is skipped. Trust, tokens and outlines are
+	// made anew, and counts by what is said. It stores as it goes: when a record
+	// is refused, those before it stay, and at any instant each session is
+	// whole. Errors: ErrNotFound; ErrWiped; ErrInvalid with the record's number
+	// for one that breaks a rule or stands in a wrong place; ErrConflict for an
+	// id or a place that is taken by something else, be it another user's; and
+	// those of records.
 	Import(ctx context.Context, user UserID, records iter.Seq2[Record, error]) (ImportReport, error)
 
 	// Close waits for what is being written and closes the store. Later calls

@@ -72,7 +72,7 @@ type StoredText struct {
 	File    FileID
 	Session SessionID
 	// Seq is that of the message, or of the first message that the summary
-	// stands for.
+	// stands for; 0 for a file.
 	Seq  int64
 	At   time.Time
 	Text string

@@ -21,7 +21,7 @@ import (
 const MaxBeginning = 4096
 
 const (
-	beginningBytes = 32 << 20
+	beginningBytes = 8 << 20
 	// Bounds of one write, for which a turn may have to wait.
 	batchMessages = 256
 	batchBytes    = 4 << 20
