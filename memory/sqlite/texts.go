@@ -96,7 +96,7 @@ func textsBefore(ctx context.Context, tx *sql.Tx, user memory.UserID, q memory.T
 	}
 	var of []string
 	for _, table := range []struct{ name, at, kind string }{{"messages", "created_at", "0"}, {"summaries", "latest_at", "1"}, {"files", "created_at", "2"}} {
-		of = append(of, "SELECT t."+table.at+" AS at, "+table.kind+" AS kind, t.number AS number FROM sessions s JOIN "+table.name+` t ON t.session_id = s.id
+		of = append(of, "SELECT t."+table.at+" AS at, "+table.kind+" AS kind, t.number AS number FROM sessions s CROSS JOIN "+table.name+` t ON t.session_id = s.id
 			WHERE s.user_id = ?1 AND (?2 IS NULL OR s.id = ?2) AND (?3 IS NULL OR s.agent_id = ?3)
 			AND (?4 IS NULL OR t.`+table.at+" >= ?4) AND (?5 IS NULL OR t."+table.at+` < ?5)
 			AND (?6 IS NULL OR t.`+table.at+" <= ?6)")
