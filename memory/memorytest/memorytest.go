@@ -66,6 +66,7 @@ func TestStore(t *testing.T, open Open) {
 		{"ImportRecomputes", testImportRecomputes},
 		{"ImportStops", testImportStops},
 		{"RecordsKeepBytes", testRecordsKeepBytes},
+		{"TransferHoldsNothing", testTransferHoldsNothing},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newFixture(t, open)) })
 	}

@@ -449,3 +449,50 @@ func testRecordsKeepBytes(t *testing.T, _ *fixture) {
 		}
 	})
 }
+
+// Invariant 9: who reads an export slowly, or sends an import slowly, keeps nobody
+// from writing, not even themselves.
+func testTransferHoldsNothing(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	f.rich()
+	lines := f.lines(t, f.store, f.user)
+	store, user := f.second(t)
+	agent := must(store.PutAgent(ctx, "assistant", "", at))(t).ID
+	beside := must(store.CreateSession(ctx, memory.Session{Agent: agent, User: user, CreatedAt: at.Add(time.Hour)}))(t).ID
+	turns := 0
+	turn := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		must(store.Append(ctx, user, beside, says("user", "meanwhile", 0)))(t)
+		turns++
+	}
+	must(store.Import(ctx, user, func(yield func(memory.Record, error) bool) {
+		for r, err := range parsed(lines) {
+			turn()
+			if !yield(r, err) {
+				return
+			}
+		}
+	}))(t)
+	exported := 0
+	check(t, store.Export(ctx, user, func(r memory.Record) error {
+		turn()
+		if r.Kind == memory.RecordMessage && r.Message.Session == beside {
+			exported++
+		}
+		return nil
+	}))
+	// What was said before the session's turn came is in it.
+	if exported < len(lines) || exported > turns {
+		t.Errorf("%d of %d turns were exported", exported, turns)
+	}
+	check(t, store.Texts(ctx, user, memory.TextQuery{Session: beside}, func(memory.StoredText) bool {
+		turn()
+		return turns%50 != 0
+	}))
+	if s := must(store.Session(ctx, user, beside))(t); s.Messages != turns {
+		t.Errorf("%d messages of %d turns", s.Messages, turns)
+	}
+	f.whole(t, store, user)
+}
