@@ -54,8 +54,14 @@ func (s *Store) Texts(ctx context.Context, user memory.UserID, q memory.TextQuer
 		for len(places) > 0 {
 			var texts []memory.StoredText
 			if err := s.reading(ctx, what, func(tx *sql.Tx) error {
+				// What costs most of a short text is to read the statement.
+				messages, err := tx.PrepareContext(ctx, selectMessages+" JOIN sessions s ON s.id = m.session_id WHERE m.number = ?1 AND s.user_id = ?2")
+				if err != nil {
+					return err
+				}
+				defer messages.Close()
 				for size := 0; len(places) > 0 && size < textWords; places = places[1:] {
-					t, err := textAt(ctx, tx, user, places[0])
+					t, err := textAt(ctx, tx, messages, user, places[0])
 					// It may have gone meanwhile.
 					if errors.Is(err, sql.ErrNoRows) {
 						continue
@@ -107,12 +113,12 @@ func textsBefore(ctx context.Context, tx *sql.Tx, user memory.UserID, q memory.T
 }
 
 // textAt reads one text, unless it is no longer the user's.
-func textAt(ctx context.Context, tx *sql.Tx, user memory.UserID, p textPlace) (t memory.StoredText, err error) {
+func textAt(ctx context.Context, tx *sql.Tx, messages *sql.Stmt, user memory.UserID, p textPlace) (t memory.StoredText, err error) {
 	t.At = fromMicros(p.at)
 	const own = " AND s.user_id = ?2"
 	switch p.kind {
 	case textOfMessage:
-		m, err := scanMessage(tx.QueryRowContext(ctx, selectMessages+" JOIN sessions s ON s.id = m.session_id WHERE m.number = ?1"+own, p.number, blob(user)))
+		m, err := scanMessage(messages.QueryRowContext(ctx, p.number, blob(user)))
 		t.Message, t.Session, t.Seq, t.Text = m.ID, m.Session, m.Seq, memory.Plain(m.Blocks)
 		return t, err
 	case textOfSummary:
