@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -42,14 +41,25 @@ func (a *app) userExport() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withUser(c, args[0], func(store memory.Store, user memory.User) error {
 				if output == "" || output == "-" {
-					return transfer.Export(c.Context(), store, user.ID, a.watched(a.stdout))
+					return a.export(c, store, user, a.stdout)
 				}
-				return writeFile(output, func(w io.Writer) error { return transfer.Export(c.Context(), store, user.ID, a.watched(w)) })
+				return writeFile(output, func(w io.Writer) error { return a.export(c, store, user, w) })
 			})
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default standard output)")
 	return c
+}
+
+// export writes everything of the user to w, and on standard error how much that
+// is so far, if a person watches that and does not see the output itself.
+func (a *app) export(c *cobra.Command, store memory.Store, user memory.User, w io.Writer) error {
+	if !onTerminal(a.stderr) || w == a.stdout && a.terminal {
+		return transfer.Export(c.Context(), store, user.ID, w)
+	}
+	watched := &watchedWriter{w, progress{to: a.stderr}}
+	defer watched.clear()
+	return transfer.Export(c.Context(), store, user.ID, watched)
 }
 
 // writeFile writes a file that is there only when it is whole, for its owner
@@ -139,7 +149,13 @@ func (a *app) importFor(c *cobra.Command, name, path string, options transfer.Op
 	user, err := userNamed(c, store, name)
 	if err == nil {
 		var report transfer.Report
-		report, err = transfer.Import(c.Context(), store, user.ID, a.watchedReader(in), options)
+		if onTerminal(a.stderr) {
+			watched := &watchedReader{in, progress{to: a.stderr}}
+			report, err = transfer.Import(c.Context(), store, user.ID, watched, options)
+			watched.clear()
+		} else {
+			report, err = transfer.Import(c.Context(), store, user.ID, in, options)
+		}
 		err = errors.Join(err, a.printImport(report))
 	}
 	return errors.Join(err, store.Close())
@@ -181,15 +197,17 @@ type progress struct {
 // progressStep is how many bytes pass between two reports.
 const progressStep = 4 << 20
 
-func (p *progress) pass(n int, err error) {
+func (p *progress) pass(n int) {
 	p.done += int64(n)
 	if p.done-p.shown >= progressStep {
 		p.shown = p.done
 		fmt.Fprintf(p.to, "\r%d MiB", p.done>>20)
 	}
-	if err != nil && p.shown > 0 {
+}
+
+func (p *progress) clear() {
+	if p.shown > 0 {
 		fmt.Fprint(p.to, "\r\x1b[K")
-		p.shown = 0
 	}
 }
 
@@ -200,7 +218,7 @@ type watchedWriter struct {
 
 func (w *watchedWriter) Write(b []byte) (int, error) {
 	n, err := w.Writer.Write(b)
-	w.pass(n, err)
+	w.pass(n)
 	return n, err
 }
 
@@ -211,22 +229,6 @@ type watchedReader struct {
 
 func (r *watchedReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
-	r.pass(n, err)
+	r.pass(n)
 	return n, err
-}
-
-// watched reports on standard error what is written, if a person watches that and
-// does not see the output itself.
-func (a *app) watched(w io.Writer) io.Writer {
-	if !onTerminal(a.stderr) || w == a.stdout && a.terminal {
-		return w
-	}
-	return &watchedWriter{w, progress{to: a.stderr}}
-}
-
-func (a *app) watchedReader(r io.Reader) io.Reader {
-	if !onTerminal(a.stderr) {
-		return r
-	}
-	return &watchedReader{bufio.NewReaderSize(r, 1<<16), progress{to: a.stderr}}
 }
