@@ -233,7 +233,7 @@ func (im *importer) prepareFile(r memory.FileRecord) error {
 	if err := checkTrust(r.Trust); err != nil {
 		return err
 	}
-	encoded, read, err := encode([]memory.Block{r.Block})
+	encoded, read, err := memory.Encode([]memory.Block{r.Block})
 	if err != nil {
 		return err
 	}

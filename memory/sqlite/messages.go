@@ -63,7 +63,7 @@ func (s *showStatements) close() {
 
 // position is where a session stands: what changes with each message.
 type position struct {
-	user         memory.UserID
+	owner        memory.UserID
 	messages     int64
 	lastActive   int64
 	active       bool
@@ -75,7 +75,7 @@ type position struct {
 // position returns where the user's session stands, for a write.
 func (s *Store) position(ctx context.Context, tx *sql.Tx, user memory.UserID, session memory.SessionID) (p position, err error) {
 	wiped := false
-	p.user = user
+	p.owner = user
 	err = tx.StmtContext(ctx, s.appending.position).QueryRowContext(ctx, blob(session), blob(user)).
 		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &wiped)
 	if err == nil && wiped {
@@ -158,7 +158,7 @@ func (s *Store) append(ctx context.Context, what string, user memory.UserID, ses
 	stored := make([]memory.Message, 0, len(prepared))
 	err := s.asWriter(ctx, what, func(writer *sql.Conn) error {
 		p, known := s.positions[session]
-		known = known && p.user == user
+		known = known && p.owner == user
 		err := transact(ctx, writer, func(ctx context.Context, tx *sql.Tx) (err error) {
 			if !known {
 				if p, err = s.position(ctx, tx, user, session); err != nil {
@@ -232,7 +232,7 @@ func prepareMessage(session memory.SessionID, d memory.Draft) (preparedMessage, 
 		if err != nil {
 			return preparedMessage{}, err
 		}
-		place, read, err := encode([]memory.Block{outline})
+		place, read, err := memory.Encode([]memory.Block{outline})
 		if err != nil {
 			return preparedMessage{}, err
 		}
