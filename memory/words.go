@@ -56,9 +56,21 @@ type SummaryHit struct {
 	Score   float64
 }
 
+// TextKind says what a text belongs to.
+type TextKind string
+
+// The kinds of texts.
+const (
+	TextMessage TextKind = "message"
+	TextSummary TextKind = "summary"
+	TextFile    TextKind = "file"
+)
+
 // TextQuery selects texts to be read one after the other, as an expression
 // that no index knows must be sought.
 type TextQuery struct {
+	// Kinds keeps the texts of these kinds; none means all.
+	Kinds    []TextKind
 	Session  SessionID
 	Agent    AgentID
 	From, To time.Time
