@@ -170,9 +170,16 @@ func sourceLine(item memory.Item) SourceLine {
 // beginning is the first words, within limit tokens. What a memory tool brought
 // is no beginning of anything.
 func beginning(blocks []memory.Block, trust memory.Trust, limit int) []memory.Block {
-	blocks = withoutRecall(blocks)
-	nowhere := func(string) (int, int, bool) { return 0, 0, false }
-	return excerptOf(passages(blocks, trust), nowhere, limit)
+	var parts []memory.Block
+	for _, p := range passages(withoutRecall(blocks), trust) {
+		text := cutNear(p.text, 0, 0, limit)
+		if text == "" {
+			break
+		}
+		parts = append(parts, p.part(text))
+		limit -= tokens.Estimate(text)
+	}
+	return parts
 }
 
 // Bounds of an ExpandQuery.
@@ -301,7 +308,8 @@ func (r *Retrieval) expandSources(ctx context.Context, user memory.UserID, s mem
 }
 
 func (r *Retrieval) expandMessages(ctx context.Context, user memory.UserID, s memory.Summary, p *page) error {
-	const chunk = 100
+	// To read a message is to look through its external text again.
+	const chunk = 16
 	for after := max(0, p.from.item-1); ; {
 		messages, err := r.archive.Expand(ctx, user, s.ID, memory.MessageQuery{After: after, Limit: chunk})
 		if err != nil {

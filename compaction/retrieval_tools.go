@@ -114,7 +114,7 @@ func newTool[Input any](name, description, parameters string, run func(context.C
 			}
 			if err != nil {
 				err = fmt.Errorf("%s: %w", name, err)
-				text = failure(ctx, err)
+				text, limit = failure(ctx, err), maxToolTokens
 			}
 			content, _ := boundary.Wrap(source, text, limit)
 			return content, err

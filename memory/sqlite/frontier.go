@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -308,7 +307,7 @@ func (s *Store) Sources(ctx context.Context, user memory.UserID, id memory.Summa
 			items = append(items, memory.Item{Message: &messages[i]})
 		}
 		rows, err = tx.QueryContext(ctx, "SELECT "+summaryColumns+" FROM summaries v JOIN summary_sources o ON o.source_summary_id = v.id WHERE o.summary_id = "+
-			strings.ReplaceAll(ownSummary, "v.", "w.")+" ORDER BY o.ordinal", blob(id), blob(user))
+			ownSummary+" ORDER BY o.ordinal", blob(id), blob(user))
 		summaries, err := all(rows, err, func(r row) (memory.Summary, error) { return scanSummary(r) })
 		if err != nil {
 			return err
