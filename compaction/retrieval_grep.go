@@ -104,7 +104,8 @@ type Found struct {
 	Hits []Hit `json:"hits"`
 	// Scanned is how many texts were read one after the other.
 	Scanned int `json:"scanned,omitempty"`
-	// Stopped says why texts before Since were not looked at; "" if all were.
+	// Stopped says why texts of Since and before were not all looked at; "" if
+	// they were. To go on, ask again with To a microsecond after Since.
 	Stopped string    `json:"stopped,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 }
@@ -493,16 +494,19 @@ func (g *grep) scanAll(ctx context.Context, kinds []memory.TextKind) error {
 	var list []candidate
 	for _, t := range matched {
 		c, ok, err := g.candidate(ctx, t)
-		if err != nil && !errors.Is(err, memory.ErrNotFound) {
+		switch {
+		case errors.Is(err, memory.ErrNotFound): // deleted meanwhile
+		case err != nil:
 			return err
-		}
-		if err == nil && ok {
+		case ok && len(list) == g.Limit:
+			g.found.Stopped = stoppedEnough
+		case ok:
 			list = append(list, c)
 		}
-	}
-	slices.SortStableFunc(list, latestFirst)
-	if len(list) > g.Limit {
-		g.found.Stopped, g.found.Since = stoppedEnough, list[g.Limit-1].hit.At
+		if g.found.Stopped == stoppedEnough && len(list) == g.Limit {
+			g.found.Since = t.At
+			break
+		}
 	}
 	g.take(list)
 	return nil

@@ -37,7 +37,7 @@ func (f Found) text(show func([]memory.Block) string) string {
 	if f.Stopped != "" {
 		b.WriteString("The search ended early: " + f.Stopped + ".")
 		if !f.Since.IsZero() {
-			b.WriteString(" What is older than " + f.Since.UTC().Format(time.RFC3339) + " was not looked at.")
+			b.WriteString(" What is of " + f.Since.UTC().Format(time.RFC3339) + " and before was not all looked at.")
 		}
 		b.WriteString("\n")
 	}

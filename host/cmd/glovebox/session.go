@@ -16,7 +16,8 @@ import (
 )
 
 func (a *app) session() *cobra.Command {
-	return group("session", "Look at conversations", a.sessionList(), a.sessionShow(), a.sessionContext(), a.sessionExport(), a.sessionImport())
+	return group("session", "Look at conversations", a.sessionList(), a.sessionShow(), a.sessionContext(), a.sessionExport(), a.sessionImport(),
+		a.sessionSearch(), a.sessionExpand(), a.sessionDelete())
 }
 
 // reader opens the session database for reading, beside whoever writes it.
