@@ -270,7 +270,7 @@ func TestGrepSaysWhenItStops(t *testing.T) {
 	}{
 		"texts":  {compaction.ScanLimits{Texts: 4}, compaction.GrepQuery{Expression: "message"}, 4, messages[5]},
 		"bytes":  {compaction.ScanLimits{Bytes: 10}, compaction.GrepQuery{Expression: "message"}, 2, messages[7]},
-		"limit":  {compaction.ScanLimits{}, compaction.GrepQuery{Expression: "message", Limit: 3}, 3, messages[7]},
+		"limit":  {compaction.ScanLimits{}, compaction.GrepQuery{Expression: "message", Limit: 3}, 3, messages[6]},
 		"enough": {compaction.ScanLimits{}, compaction.GrepQuery{Expression: "message"}, 10, memory.Message{}},
 	} {
 		found, err := compaction.NewRetrieval(l.scan, nil, test.limits).Grep(t.Context(), l.anna, test.query)
