@@ -234,9 +234,9 @@ func cutNear(text string, start, end, limit int) string {
 	}
 	// A third before, the rest after, and what one side does not need goes to
 	// the other.
-	before, after := tail(text[:start], room/3), tokens.Cut(text[end:], room-room/3)
+	before, after := ending(text[:start], room/3), tokens.Cut(text[end:], room-room/3)
 	if end+len(after) == len(text) {
-		before = tail(text[:start], room-tokens.Estimate(after))
+		before = ending(text[:start], room-tokens.Estimate(after))
 	} else if len(before) == start {
 		after = tokens.Cut(text[end:], room-tokens.Estimate(before))
 	}
@@ -255,8 +255,8 @@ func cutNear(text string, start, end, limit int) string {
 	return before + match + after
 }
 
-// tail is the longest end of text that costs at most limit tokens.
-func tail(text string, limit int) string {
+// ending is the longest end of text that costs at most limit tokens.
+func ending(text string, limit int) string {
 	if limit <= 0 {
 		return ""
 	}
