@@ -630,26 +630,26 @@ func newWordSet(text string) wordSet {
 	return s
 }
 
-// span is text[start:end].
-type span struct{ start, end int }
+// wordSpan is text[start:end].
+type wordSpan struct{ start, end int }
 
 // words yields the words of a text: runs of letters, marks and digits.
-func words(text string) func(yield func(span) bool) {
-	return func(yield func(span) bool) {
+func words(text string) func(yield func(wordSpan) bool) {
+	return func(yield func(wordSpan) bool) {
 		start := -1
 		for i, c := range text {
 			switch in := unicode.IsLetter(c) || unicode.IsDigit(c) || unicode.IsMark(c); {
 			case in && start < 0:
 				start = i
 			case !in && start >= 0:
-				if !yield(span{start, i}) {
+				if !yield(wordSpan{start, i}) {
 					return
 				}
 				start = -1
 			}
 		}
 		if start >= 0 {
-			yield(span{start, len(text)})
+			yield(wordSpan{start, len(text)})
 		}
 	}
 }
@@ -692,7 +692,7 @@ func (s wordSet) count(text string) int {
 func (s wordSet) locate(text string) (start, end int, ok bool) {
 	const near, most = 300, 4096
 	type place struct {
-		span
+		wordSpan
 		word int
 	}
 	var places []place
