@@ -225,7 +225,7 @@ func (a *app) sessionDelete() *cobra.Command {
 					return usagef("conversation %s (%d messages, %q) would be deleted for good: say --yes", s.ID, s.Messages, oneLine(s.Title))
 				})
 			}
-			store, err := a.writer(c)
+			store, err := a.writable(c)
 			if err != nil {
 				return err
 			}
@@ -264,9 +264,9 @@ func (a *app) sessionDelete() *cobra.Command {
 	return c
 }
 
-// writer opens the session database for a change, if nobody else has it open
+// writable opens the session database for a change, if nobody else has it open
 // for one.
-func (a *app) writer(c *cobra.Command) (memory.Store, error) {
+func (a *app) writable(c *cobra.Command) (memory.Store, error) {
 	config, err := a.config()
 	if err != nil {
 		return nil, err
