@@ -38,7 +38,7 @@ const (
 	MaxQueryBytes = 1000
 	// maxInstructions bounds a compiled expression: the time to match is at
 	// most its size times the length of the text.
-	maxInstructions = 1000
+	maxInstructions = 500
 	// excerptTokens is the default, maxExcerptTokens the most of one hit.
 	excerptTokens    = 120
 	maxExcerptTokens = 2000
@@ -126,16 +126,20 @@ func (r *Retrieval) Grep(ctx context.Context, user memory.UserID, q GrepQuery) (
 	if err != nil {
 		return Found{}, fmt.Errorf("search: %w", err)
 	}
+	// What is read one after the other, for hits or for their excerpts, is read
+	// until then.
+	within, cancel := context.WithTimeout(ctx, r.limits.time())
+	defer cancel()
 	g := grep{Retrieval: r, user: user, GrepQuery: q}
 	if q.Expression != "" {
 		var expression *regexp.Regexp
 		if expression, err = compile(q.Expression); err == nil {
-			g.locate = expressionLocator(expression)
-			err = g.scanAll(ctx, q.In)
+			g.locate = inPieces(within, expressionLocator(expression))
+			err = g.scanAll(ctx, within, q.In)
 		}
 	} else {
-		g.locate = newWordSet(q.Words).locate
-		err = g.byWords(ctx)
+		g.locate = inPieces(within, newWordSet(q.Words).locate)
+		err = g.byWords(ctx, within)
 	}
 	if err != nil {
 		return Found{}, fmt.Errorf("search: %w", err)
@@ -267,7 +271,7 @@ const (
 	summaryWeight = 0.90
 )
 
-func (g *grep) byWords(ctx context.Context) error {
+func (g *grep) byWords(ctx, within context.Context) error {
 	var lists [][]candidate
 	for _, kind := range []memory.TextKind{memory.TextMessage, memory.TextFile, memory.TextSummary} {
 		if !slices.Contains(g.In, kind) {
@@ -281,7 +285,7 @@ func (g *grep) byWords(ctx context.Context) error {
 		case memory.TextSummary:
 			list, err = g.summaries(ctx)
 		case memory.TextFile:
-			list, err = g.files(ctx)
+			list, err = g.files(ctx, within)
 		}
 		if err != nil {
 			return err
@@ -442,14 +446,14 @@ func fileCandidate(f memory.File, b memory.Block) candidate {
 }
 
 // files ranks files by how many of the words are in them.
-func (g *grep) files(ctx context.Context) ([]candidate, error) {
+func (g *grep) files(ctx, within context.Context) ([]candidate, error) {
 	words := newWordSet(g.Words)
 	type scored struct {
 		id    memory.FileID
 		score float64
 	}
 	var best []scored
-	err := g.scan(ctx, []memory.TextKind{memory.TextFile}, func(t memory.StoredText) (more bool) {
+	err := g.scan(ctx, within, []memory.TextKind{memory.TextFile}, func(t memory.StoredText) (more bool) {
 		if n := words.count(t.Text); n > 0 {
 			best = append(best, scored{t.File, float64(n)})
 		}
@@ -478,12 +482,12 @@ func (g *grep) files(ctx context.Context) ([]candidate, error) {
 
 // scanAll reads texts, the latest first, until there are enough hits. What is
 // found is read again when the scan is over, for it may hold the store's reader.
-func (g *grep) scanAll(ctx context.Context, kinds []memory.TextKind) error {
+func (g *grep) scanAll(ctx, within context.Context, kinds []memory.TextKind) error {
 	var matched []memory.StoredText
 	// Some fall away when they are read.
 	most := g.Limit + 50
-	if err := g.scan(ctx, kinds, func(t memory.StoredText) bool {
-		if matches(ctx, g.locate, t.Text) {
+	if err := g.scan(ctx, within, kinds, func(t memory.StoredText) bool {
+		if _, _, ok := g.locate(t.Text); ok {
 			t.Text = ""
 			matched = append(matched, t)
 		}
@@ -529,10 +533,9 @@ func (g *grep) candidate(ctx context.Context, t memory.StoredText) (candidate, b
 	return c, ok, nil
 }
 
-// scan reads texts within the limits until visit has enough.
-func (g *grep) scan(ctx context.Context, kinds []memory.TextKind, visit func(memory.StoredText) (more bool)) error {
-	within, cancel := context.WithTimeout(ctx, g.limits.time())
-	defer cancel()
+// scan reads texts within the limits until visit has enough. That within ends
+// is no error, that ctx ends is.
+func (g *grep) scan(ctx, within context.Context, kinds []memory.TextKind, visit func(memory.StoredText) (more bool)) error {
 	var bytes int64
 	q := memory.TextQuery{Kinds: kinds, Session: g.Session, Agent: g.Agent, From: g.From, To: g.To}
 	stop := func(why string, at time.Time) bool {
@@ -584,35 +587,41 @@ func kindOf(t memory.StoredText) memory.TextKind {
 	return memory.TextMessage
 }
 
-// matches looks through a long text in pieces, so that the end of the time is
-// noticed. A piece begins a little before the last one ended; a match that is
-// longer than that can be missed.
-func matches(ctx context.Context, locate locator, text string) bool {
-	const piece, overlap = 64 << 10, 4 << 10
-	for {
-		part := text
-		if len(part) > piece {
-			part = part[:piece]
-			if i := strings.LastIndexByte(part, '\n'); i >= piece/2 {
-				part = part[:i]
+// inPieces looks through a long text in pieces until ctx ends: no single piece
+// keeps the worst of expressions busy for long. A piece begins a little before
+// the last one ended; a match that is longer than that can be missed.
+func inPieces(ctx context.Context, locate locator) locator {
+	const size, overlap = 16 << 10, 2 << 10
+	return func(text string) (int, int, bool) {
+		for from := 0; ctx.Err() == nil; {
+			piece := text[from:]
+			if len(piece) > size {
+				end := size
+				if i := strings.LastIndexByte(piece[:size], '\n'); i >= size/2 {
+					end = i
+				}
+				for !utf8.RuneStart(piece[end]) {
+					end--
+				}
+				piece = piece[:end]
 			}
-			part = strings.ToValidUTF8(part, "")
+			if start, end, ok := locate(piece); ok {
+				return from + start, from + end, true
+			}
+			if from+len(piece) == len(text) {
+				break
+			}
+			// On a line's beginning, if there is one, for ^ to hold.
+			next := from + len(piece) - overlap
+			if i := strings.IndexByte(text[next:from+len(piece)], '\n'); i >= 0 {
+				next += i + 1
+			}
+			for !utf8.RuneStart(text[next]) {
+				next++
+			}
+			from = next
 		}
-		if _, _, ok := locate(part); ok {
-			return true
-		}
-		if len(part) >= len(text) || ctx.Err() != nil {
-			return false
-		}
-		// On a line's beginning, if there is one, for ^ to hold.
-		next := len(part) - overlap
-		if i := strings.IndexByte(text[next:len(part)], '\n'); i >= 0 {
-			next += i + 1
-		}
-		for !utf8.RuneStart(text[next]) {
-			next++
-		}
-		text = text[next:]
+		return 0, 0, false
 	}
 }
 

@@ -301,6 +301,7 @@ func TestGrepLongTexts(t *testing.T) {
 	filler := strings.Repeat("äöü lorem ipsum dolor sit amet\n", 20_000)
 	f := l.file(filler+"the needle 4711 is here\n"+filler, false)
 	l.file(strings.Repeat("x", 200_000)+" needle 4712 "+strings.Repeat("y", 200_000), true)
+	l.say("needle of no number")
 	for expression, want := range map[string]string{`^the needle \d+`: "the needle 4711", `needle 4712`: "needle 4712"} {
 		hits := l.grep(compaction.GrepQuery{Expression: expression, In: []memory.TextKind{memory.TextFile}, ExcerptTokens: 50}).Hits
 		if len(hits) != 1 || !strings.Contains(memory.Shown(hits[0].Excerpt), want) {
