@@ -317,6 +317,25 @@ func TestGrepLongTexts(t *testing.T) {
 	}
 }
 
+// However slow an expression is, the time for a search is kept, and what was
+// found until then is returned.
+func TestGrepKeepsItsTime(t *testing.T) {
+	l := newLibrary(t)
+	for range 4 {
+		l.file(strings.Repeat("a", 1<<20), false)
+	}
+	m := l.say("ab")
+	r := compaction.NewRetrieval(l.scan, nil, compaction.ScanLimits{Time: 200 * time.Millisecond})
+	began := time.Now()
+	found, err := r.Grep(t.Context(), l.anna, compaction.GrepQuery{Expression: "(a?){200}b", In: []memory.TextKind{memory.TextMessage, memory.TextFile}})
+	if took := time.Since(began); err != nil || took > 2*time.Second {
+		t.Errorf("took %v, %v", took, err)
+	}
+	if found.Stopped == "" || !slices.Equal(ids(found.Hits), []string{m.ID.String()}) {
+		t.Errorf("found %v, stopped %q", ids(found.Hits), found.Stopped)
+	}
+}
+
 // B8: what comes back keeps its label, whole or in part.
 func TestExternalTextStaysFramed(t *testing.T) {
 	l := newLibrary(t)
