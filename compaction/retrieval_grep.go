@@ -591,7 +591,7 @@ func kindOf(t memory.StoredText) memory.TextKind {
 // keeps the worst of expressions busy for long. A piece begins a little before
 // the last one ended; a match that is longer than that can be missed.
 func inPieces(ctx context.Context, locate locator) locator {
-	const size, overlap = 16 << 10, 2 << 10
+	const size, overlap = 8 << 10, 1 << 10
 	return func(text string) (int, int, bool) {
 		for from := 0; ctx.Err() == nil; {
 			piece := text[from:]
