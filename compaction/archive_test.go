@@ -89,7 +89,7 @@ func (s *scanning) SearchSummaries(ctx context.Context, user memory.UserID, q me
 	var hits []memory.SummaryHit
 	err := s.each(ctx, user, q.Session, q.Agent, func(_ []memory.Message, summaries []memory.Summary) {
 		for _, v := range summaries {
-			if n := score(v.Text+"\n"+memory.Plain([]memory.Block{memory.External(v.External)}), q); n > 0 && within(v.Earliest, q.From, q.To) {
+			if n := score(v.Text+"\n"+memory.Plain([]memory.Block{memory.External(v.External)}), q); n > 0 && within(v.Latest, q.From, q.To) {
 				hits = append(hits, memory.SummaryHit{Summary: v, Score: n})
 			}
 		}

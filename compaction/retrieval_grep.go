@@ -60,7 +60,8 @@ type GrepQuery struct {
 	// Session and Agent, if not zero, keep what belongs to them.
 	Session memory.SessionID
 	Agent   memory.AgentID
-	// From and To bound the time: From ≤ t < To. A zero bound is none.
+	// From and To bound the time: From ≤ t < To. A zero bound is none. A
+	// summary's time is that of the last message it stands for.
 	From, To time.Time
 	// Limit bounds the hits: 0 means DefaultHits, MaxHits is the most.
 	Limit int
@@ -330,8 +331,16 @@ func fuse(lists [][]candidate, order Order) []candidate {
 	return all
 }
 
+// latestFirst takes the last message that a summary stands for as its time, as
+// the store does.
 func latestFirst(a, b candidate) int {
-	return cmp.Or(b.hit.At.Compare(a.hit.At), cmp.Compare(b.hit.Seq, a.hit.Seq), strings.Compare(a.hit.ID, b.hit.ID))
+	last := func(h Hit) time.Time {
+		if h.Until.IsZero() {
+			return h.At
+		}
+		return h.Until
+	}
+	return cmp.Or(last(b.hit).Compare(last(a.hit)), cmp.Compare(b.hit.Seq, a.hit.Seq), strings.Compare(a.hit.ID, b.hit.ID))
 }
 
 // wordQuery is the question to the index.
@@ -374,7 +383,7 @@ func (g *grep) messages(ctx context.Context) ([]candidate, error) {
 }
 
 func (g *grep) summaries(ctx context.Context) ([]candidate, error) {
-	hits, err := latest(ctx, g, g.archive.SearchSummaries, func(h memory.SummaryHit) time.Time { return h.Summary.Earliest })
+	hits, err := latest(ctx, g, g.archive.SearchSummaries, func(h memory.SummaryHit) time.Time { return h.Summary.Latest })
 	if err != nil {
 		return nil, err
 	}
