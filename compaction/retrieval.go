@@ -25,7 +25,7 @@ type Archive interface {
 	Sources(ctx context.Context, user memory.UserID, id memory.SummaryID) ([]memory.Item, error)
 	Expand(ctx context.Context, user memory.UserID, id memory.SummaryID, q memory.MessageQuery) ([]memory.Message, error)
 	File(ctx context.Context, user memory.UserID, id memory.FileID) (memory.File, memory.Block, error)
-	SearchWords(ctx context.Context, user memory.UserID, q memory.WordQuery) ([]memory.WordHit, error)
+	SearchWords(ctx context.Context, user memory.UserID, q memory.WordQuery) (memory.WordHits, error)
 	SearchSummaries(ctx context.Context, user memory.UserID, q memory.WordQuery) ([]memory.SummaryHit, error)
 	Texts(ctx context.Context, user memory.UserID, q memory.TextQuery, visit func(memory.StoredText) bool) error
 }

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/memory"
+	"github.com/gloveboxhq/glovebox/memory/search"
 )
 
 // Order says which hits come first.
@@ -361,25 +362,36 @@ func (g *grep) slack() int {
 	return min(memory.MaxHits, 4*g.Limit+20)
 }
 
-// messages ranks messages. It is the one place that decides what a question in
-// plain words looks for.
+// messages ranks messages: as answers to a question in plain words, unless the
+// latest that have one of the words are wanted.
 func (g *grep) messages(ctx context.Context) ([]candidate, error) {
-	hits, err := latest(ctx, g, g.archive.SearchWords, func(h memory.WordHit) time.Time { return h.Message.At })
-	if err != nil {
-		return nil, err
-	}
 	var list []candidate
-	for _, h := range hits {
-		// The latest is sought among what has the word itself.
-		if h.Own <= 0 && g.Order == OrderRecency {
-			continue
-		}
-		if c, ok := g.message(h.Message); ok {
-			c.hit.Score, c.hit.Beside = h.Own+h.Near/2, h.Own <= 0
+	add := func(m memory.Message, score float64, beside bool) {
+		if c, ok := g.message(m); ok {
+			c.hit.Score, c.hit.Beside = score, beside
 			list = append(list, c)
 		}
 	}
-	return list, nil
+	if g.Order != OrderRecency {
+		hits, err := search.Messages(ctx, g.archive, g.user, search.Question{
+			Text: g.Words, Session: g.Session, Agent: g.Agent, From: g.From, To: g.To, Limit: g.slack(),
+		})
+		for _, h := range hits {
+			add(h.Message, h.Score, h.Beside)
+		}
+		return list, err
+	}
+	words := func(ctx context.Context, user memory.UserID, q memory.WordQuery) ([]memory.WordHit, error) {
+		found, err := g.archive.SearchWords(ctx, user, q)
+		return found.Hits, err
+	}
+	hits, err := latest(ctx, g, words, func(h memory.WordHit) time.Time { return h.Message.At })
+	for _, h := range hits {
+		if h.Own > 0 {
+			add(h.Message, h.Own, false)
+		}
+	}
+	return list, err
 }
 
 func (g *grep) summaries(ctx context.Context) ([]candidate, error) {

@@ -47,6 +47,9 @@ const MaxHits = candidates
 type Hit struct {
 	Message memory.Message
 	Score   float64
+	// Beside says that the message has none of the words: it stands beside one
+	// that does.
+	Beside bool
 }
 
 // candidates is how many messages are ranked anew. All that follows is
@@ -148,7 +151,8 @@ func (a question) rank(found memory.WordHits, tokenizer *index.Tokenizer) []Hit 
 	words.add(list)
 	hits := make([]Hit, len(list))
 	for i, c := range list {
-		hits[i] = Hit{c.Message, c.score * words.likelihood(c)}
+		beside := !slices.ContainsFunc(c.own, func(v float64) bool { return v > 0 })
+		hits[i] = Hit{c.Message, c.score * words.likelihood(c), beside}
 	}
 	slices.SortStableFunc(hits, func(a, b Hit) int { return cmp.Compare(b.Score, a.Score) })
 	return hits

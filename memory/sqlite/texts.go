@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/gloveboxhq/glovebox/memory"
@@ -101,11 +102,20 @@ func textsBefore(ctx context.Context, tx *sql.Tx, user memory.UserID, q memory.T
 		arguments[5], arguments[6], arguments[7] = last.at, int(last.kind), last.number
 	}
 	var of []string
-	for _, table := range []struct{ name, at, kind string }{{"messages", "created_at", "0"}, {"summaries", "latest_at", "1"}, {"files", "created_at", "2"}} {
+	for _, table := range []struct {
+		texts          memory.TextKind
+		name, at, kind string
+	}{{memory.TextMessage, "messages", "created_at", "0"}, {memory.TextSummary, "summaries", "latest_at", "1"}, {memory.TextFile, "files", "created_at", "2"}} {
+		if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, table.texts) {
+			continue
+		}
 		of = append(of, "SELECT t."+table.at+" AS at, "+table.kind+" AS kind, t.number AS number FROM sessions s CROSS JOIN "+table.name+` t ON t.session_id = s.id
 			WHERE s.user_id = ?1 AND (?2 IS NULL OR s.id = ?2) AND (?3 IS NULL OR s.agent_id = ?3)
 			AND (?4 IS NULL OR t.`+table.at+" >= ?4) AND (?5 IS NULL OR t."+table.at+` < ?5)
 			AND (?6 IS NULL OR t.`+table.at+" <= ?6)")
+	}
+	if len(of) == 0 {
+		return nil, nil
 	}
 	rows, err := tx.QueryContext(ctx, "SELECT at, kind, number FROM ("+strings.Join(of, " UNION ALL ")+`)
 		WHERE ?6 IS NULL OR at < ?6 OR at = ?6 AND (kind > ?7 OR kind = ?7 AND number < ?8) ORDER BY at DESC, kind, number DESC LIMIT ?9`, arguments...)
