@@ -43,8 +43,21 @@ type Config struct {
 	ContextTokenCap int
 	// SourceTimeout bounds one question to one source; zero means 30 s.
 	SourceTimeout time.Duration
-	// MaxSummaryTokens bounds one summary; zero means 1,024.
+	// MaxSummaryTokens is what a leaf of a cadence, gap or manual run is to cost
+	// at most; zero means 1,024.
 	MaxSummaryTokens int
+	// Threshold is the part of the budget which a prompt may fill before a
+	// threshold run begins, between 0 and 1; 0 turns thresholds off.
+	Threshold float64
+	// LowMark is the part at which a threshold run ends; zero means two thirds
+	// of Threshold. The space between the two is what new messages fill before
+	// the beginning of the prompt changes again, and a provider's cache of it
+	// with it: equal marks would change it with every turn. A lower mark makes
+	// changes rarer and shows less of the conversation.
+	LowMark float64
+	// Now is the clock of the spend guard and the circuit breaker; nil means
+	// time.Now.
+	Now func() time.Time
 }
 
 func (c Config) keepRecent() int              { return orDefault(c.KeepRecent, 6) }
@@ -52,8 +65,9 @@ func (c Config) lookback() time.Duration      { return orDefault(c.GapMaxLookbac
 func (c Config) sourceTimeout() time.Duration { return orDefault(c.SourceTimeout, 30*time.Second) }
 func (c Config) gapDeadline() time.Duration   { return orDefault(c.GapDeadline, c.sourceTimeout()) }
 func (c Config) maxSummaryTokens() int        { return orDefault(c.MaxSummaryTokens, 1024) }
+func (c Config) lowMark() float64             { return orDefault(c.LowMark, c.Threshold*2/3) }
 
-func orDefault[T int | time.Duration](value, standard T) T {
+func orDefault[T int | float64 | time.Duration](value, standard T) T {
 	if value == 0 {
 		return standard
 	}
@@ -131,6 +145,9 @@ type Engine struct {
 	config     Config
 	sources    func(memory.UserID) []Source
 	log        *slog.Logger
+	now        func() time.Time
+	// local says that the summarizer asks no model.
+	local bool
 
 	// background is cancelled by Close and parents what outlives a call.
 	background context.Context
@@ -138,9 +155,11 @@ type Engine struct {
 	running    Group
 
 	mu sync.Mutex
-	// busy holds the (agent, user) pairs with a run; guarded by mu.
-	busy   map[pair]struct{}
-	counts Counts
+	// All below is guarded by mu. busy holds the (agent, user) pairs with a run.
+	busy     map[pair]struct{}
+	sessions map[memory.SessionID]*sessionState
+	breaker  breaker
+	counts   Counts
 }
 
 type pair struct {
@@ -162,10 +181,15 @@ func New(store memory.Store, summarizer Summarizer, config Config, sources func(
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	now := config.Now
+	if now == nil {
+		now = time.Now
+	}
+	local, _ := summarizer.(Local)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Engine{
-		store: store, summarizer: summarizer, config: config, sources: sources, log: log,
-		background: ctx, stop: cancel, busy: map[pair]struct{}{},
+		store: store, summarizer: summarizer, config: config, sources: sources, log: log, now: now, local: local != nil && local.Local(),
+		background: ctx, stop: cancel, busy: map[pair]struct{}{}, sessions: map[memory.SessionID]*sessionState{},
 	}
 }
 
@@ -241,7 +265,7 @@ func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	if err != nil {
 		return report, fmt.Errorf("cadence: %w", err)
 	}
-	if !e.hasOldMessages(frontier) {
+	if !e.hasOldMessages(frontier.Items) {
 		return e.skip(ctx, t, report, ReasonNothing)
 	}
 	return e.run(ctx, t, report, e.window(frontier, session, t.At))
@@ -253,7 +277,7 @@ func (e *Engine) run(ctx context.Context, t Turn, report Report, window window) 
 	began := time.Now()
 	report.Reason = ""
 	refresh, refreshErr := e.refresh(ctx, ctx, t, window)
-	sweep, sweepErr := e.sweep(ctx, t)
+	sweep, sweepErr := e.sweep(ctx, t, e.continuous())
 	report.Refresh, report.Sweep, report.Took = refresh, sweep, time.Since(began)
 	return e.finish(ctx, t, report, errors.Join(refreshErr, sweepErr))
 }
@@ -314,7 +338,7 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 	}
 	sweep := make(chan swept, 1)
 	e.goes(func() {
-		r, err := e.sweep(e.background, t)
+		r, err := e.sweep(e.background, t, e.continuous())
 		sweep <- swept{r, err}
 	})
 	refresh, err := e.refresh(ctx, waiting, t, w)
@@ -351,6 +375,18 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 		})
 		return report, nil
 	}
+}
+
+// hasOldMessages reports whether something that was said lies outside the
+// recent messages.
+func (e *Engine) hasOldMessages(items []memory.Item) bool {
+	p := e.continuous()
+	for _, item := range items[:tail(items, cuts(items), p.keep, p.keepTokens, p.atLeast)] {
+		if item.Message != nil && !item.Message.IsRefresh() {
+			return true
+		}
+	}
+	return false
 }
 
 // goes runs f in the background, as part of a run that has begun.

@@ -14,289 +14,373 @@ import (
 
 // Bounds of one sweep.
 const (
-	maxPasses    = 12
-	maxSweep     = 120 * time.Second
-	maxRunTokens = 20_000
-	// minRunTokens is the least that a run has before it is ended for its size.
-	minRunTokens  = 1000
-	fallbackToken = 512
-	// minSummaryTokens is the least that a summary is given to say something.
-	minSummaryTokens = 64
+	maxPasses = 12
+	maxSweep  = 120 * time.Second
+	// maxRepairs bounds the summaries of last resort that one sweep replaces.
+	maxRepairs = 4
+	// maxConflicts is how often one summary is offered to a frontier that
+	// somebody else changes.
+	maxConflicts = 3
 )
 
-// SweepReport tells what leaf passes did to a frontier.
+// Targets and tails of threshold sweeps.
+const (
+	leafTokens      = 2400
+	condensedTokens = 2000
+	tailMessages    = 64
+	tailTokens      = 24_000
+)
+
+// SweepReport tells what passes did to a frontier.
 type SweepReport struct {
 	ItemsBefore, ItemsAfter   int
 	TokensBefore, TokensAfter int
-	Summaries                 []memory.Summary
-	// Stopped says why the sweep ended before everything outside the recent
-	// messages was summarised; "" if it did not.
+	// Summaries are those that were written, leaves and condensed ones, in the
+	// order in which they were.
+	Summaries []memory.Summary
+	// Repaired are the summaries of LevelFallback that have another text now.
+	Repaired []memory.Summary
+	// Calls is how often the summarizer was asked.
+	Calls int
+	// Stopped says why the sweep ended before all it could have done was done;
+	// "" if it did not.
 	Stopped string
 }
 
 // Changed reports whether the frontier is another one than before.
-func (r SweepReport) Changed() bool { return len(r.Summaries) > 0 }
+func (r SweepReport) Changed() bool { return len(r.Summaries)+len(r.Repaired) > 0 }
 
-// Reasons for ending a sweep early.
+// Reasons for ending a sweep early. One that met the spend guard or the circuit
+// breaker says until when it rests.
 const (
 	stoppedNoGain   = "a pass saved nothing"
 	stoppedBounds   = "the bounds of one sweep were reached"
 	stoppedConflict = "another run changed the session"
 )
 
-// sweep makes leaf passes until nothing but the recent messages is left, or a
-// bound is reached. Every pass that was committed stays. A run that a summary
-// would not make smaller is passed over.
-func (e *Engine) sweep(ctx context.Context, t Turn) (SweepReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, maxSweep)
+// plan is what a sweep is to reach.
+type plan struct {
+	// keep and keepTokens bound the messages at the end that stay as they are;
+	// of them at least atLeast stay, whatever they cost. No keepTokens is no
+	// bound.
+	keep, keepTokens, atLeast int
+	// leaf and condensed are what summaries are to cost at most.
+	leaf, condensed int
+	// enough ends the sweep when the items cost no more in a prompt; below zero,
+	// all that can be summarised is.
+	enough int
+	// smallest is the run that is worth a change of the prompt's beginning.
+	smallest int
+	// pressure says that somebody waits, with a prompt that is too long: there
+	// is no time for repairs, and a cut is better than nothing.
+	pressure bool
+}
+
+// continuous is the plan of cadence, gap and manual runs.
+func (e *Engine) continuous() plan {
+	return plan{keep: e.config.keepRecent(), leaf: e.config.maxSummaryTokens(), condensed: condensedTokens, enough: -1, smallest: minWorth}
+}
+
+// sweeper is one sweep of one session.
+type sweeper struct {
+	engine *Engine
+	turn   Turn
+	plan   plan
+	state  *sessionState
+	report SweepReport
+	// failed says that the summarizer gave nothing of use in this sweep, and
+	// refused is why it was not asked.
+	failed  bool
+	refused error
+	passes  int
+	// passedOver says that a run was left because a summary of it would save
+	// nothing.
+	passedOver bool
+}
+
+// errStopped ends a sweep early, with what is done so far; the report says why.
+var errStopped = errors.New("stopped")
+
+// sweep makes passes until the plan is reached, or a bound is. First the oldest
+// messages become leaves, then what was cut down before is repaired, then
+// summaries are condensed. Every pass that was committed stays, also when an
+// error is returned.
+func (e *Engine) sweep(ctx context.Context, t Turn, p plan) (SweepReport, error) {
+	state, leave, err := e.enter(ctx, t.Session)
+	if err != nil {
+		return SweepReport{}, err
+	}
+	defer leave()
+	limited, cancel := context.WithTimeout(ctx, maxSweep)
 	defer cancel()
-	var report SweepReport
-	passedOver := 0
-	for pass := 0; ; pass++ {
-		frontier, err := e.store.Frontier(ctx, t.User, t.Session)
-		if err != nil {
-			return report, fmt.Errorf("read frontier: %w", err)
+	s := &sweeper{engine: e, turn: t, plan: p, state: state}
+	frontier, err := s.read(limited)
+	if err != nil {
+		return s.report, err
+	}
+	s.report.ItemsBefore, s.report.TokensBefore = s.report.ItemsAfter, s.report.TokensAfter
+	switch err := s.run(limited, frontier); {
+	case err == nil:
+	case errors.Is(err, errStopped):
+	case errors.Is(err, errRefused):
+		s.report.Stopped = err.Error()
+	case limited.Err() != nil && ctx.Err() == nil:
+		s.report.Stopped = stoppedBounds
+	default:
+		return s.report, err
+	}
+	switch {
+	case s.report.Stopped != "":
+	case s.refused != nil:
+		s.report.Stopped = s.refused.Error()
+	case s.passedOver:
+		s.report.Stopped = stoppedNoGain
+	}
+	return s.report, nil
+}
+
+// read reads the frontier and notes its size.
+func (s *sweeper) read(ctx context.Context) (memory.Frontier, error) {
+	frontier, err := s.engine.store.Frontier(ctx, s.turn.User, s.turn.Session)
+	if err != nil {
+		return memory.Frontier{}, fmt.Errorf("read frontier: %w", err)
+	}
+	s.report.ItemsAfter, s.report.TokensAfter = len(frontier.Items), frontier.Tokens()
+	return frontier, nil
+}
+
+func (s *sweeper) run(ctx context.Context, f memory.Frontier) error {
+	f, err := s.passOver(ctx, f, s.leaves)
+	if err != nil {
+		return err
+	}
+	if f, err = s.repair(ctx, f); err != nil {
+		return err
+	}
+	_, err = s.passOver(ctx, f, func(f memory.Frontier) []work { return condensable(f.Items, s.plan.pressure) })
+	return err
+}
+
+// leaves are the runs of messages outside the tail.
+func (s *sweeper) leaves(f memory.Frontier) []work {
+	free := cuts(f.Items)
+	return leaves(f.Items, free, tail(f.Items, free, s.plan.keep, s.plan.keepTokens, s.plan.atLeast))
+}
+
+// passOver makes passes over what find finds, the first first, until nothing is
+// found that saves something, or the plan is reached.
+func (s *sweeper) passOver(ctx context.Context, f memory.Frontier, find func(memory.Frontier) []work) (memory.Frontier, error) {
+	for {
+		if s.plan.enough >= 0 && demand(f.Items) <= s.plan.enough {
+			return f, nil
 		}
-		report.ItemsAfter, report.TokensAfter = len(frontier.Items), frontier.Tokens()
-		if pass == 0 {
-			report.ItemsBefore, report.TokensBefore = report.ItemsAfter, report.TokensAfter
-		}
-		runs := e.oldRuns(frontier.Items)
+		w, found := s.choose(find(f))
 		switch {
-		case passedOver >= len(runs):
-			if len(runs) > 0 {
-				report.Stopped = stoppedNoGain
-			}
-			return report, nil
-		case pass == maxPasses:
-			report.Stopped = stoppedBounds
-			return report, nil
+		case !found:
+			return f, nil
+		case s.passes == maxPasses:
+			s.report.Stopped = stoppedBounds
+			return f, errStopped
 		}
-		leaf, ok, err := e.summarise(ctx, t, runs[passedOver])
+		s.passes++
+		text, smaller, err := s.summarise(ctx, f, w)
 		if err != nil {
-			return report, err
+			return f, err
 		}
-		if !ok {
-			passedOver++
+		if !smaller {
+			s.state.setBarren(w)
 			continue
 		}
-		summary, err := e.store.CommitSummary(ctx, t.User, frontier.Revision, leaf)
+		if err := s.commit(ctx, f, w, text); err != nil {
+			return f, err
+		}
+		if f, err = s.read(ctx); err != nil {
+			return f, err
+		}
+	}
+}
+
+// choose returns the first run that may be worth a summary.
+func (s *sweeper) choose(runs []work) (work, bool) {
+	for _, w := range runs {
 		switch {
-		case errors.Is(err, memory.ErrConflict):
-			report.Stopped = stoppedConflict
-			return report, nil
-		case err != nil:
-			return report, fmt.Errorf("commit summary: %w", err)
+		case w.depth() == 0 && w.tokens < s.plan.smallest || w.tokens < minWorth || s.state.isBarren(w):
+			// A run that only waits to grow is no pass without gain.
+			s.passedOver = s.passedOver || s.plan.smallest <= minWorth
+		default:
+			return w, true
 		}
-		report.Summaries = append(report.Summaries, summary)
+	}
+	return work{}, false
+}
+
+// commit replaces w by its summary. If the frontier was replaced meanwhile, the
+// summary is offered again, for it is as good as before if its sources still
+// stand there.
+func (s *sweeper) commit(ctx context.Context, f memory.Frontier, w work, n memory.NewSummary) error {
+	for tries := 1; ; tries++ {
+		summary, err := s.engine.store.CommitSummary(ctx, s.turn.User, f.Revision, n)
+		switch {
+		case err == nil:
+			s.report.Summaries = append(s.report.Summaries, summary)
+			return nil
+		case !errors.Is(err, memory.ErrConflict):
+			return fmt.Errorf("commit summary: %w", err)
+		}
+		if f, err = s.read(ctx); err != nil {
+			return err
+		}
+		if tries == maxConflicts || !standsIn(f.Items, w) {
+			s.report.Stopped = stoppedConflict
+			return errStopped
+		}
 	}
 }
 
-// run is a run of neighbouring messages that one leaf shall stand for.
-type run struct {
-	messages []memory.Message
-	// previous is the summary that stands before it, if one does.
-	previous *memory.Summary
-}
-
-func (r run) tokens() int {
-	sum := 0
-	for _, m := range r.messages {
-		sum += m.Tokens
-	}
-	return sum
-}
-
-// oldRuns returns the runs of messages outside the recent ones, oldest first.
-// The newest refresh stays as it is: it ends a run, and is never in one.
-func (e *Engine) oldRuns(items []memory.Item) []run {
-	tail := e.recent(items)
-	pinned := newestRefresh(items)
-	var runs []run
-	var r run
-	sum := 0
-	end := func() {
-		if len(r.messages) > 0 {
-			runs = append(runs, r)
-		}
-		r, sum = run{}, 0
-	}
-	for i := 0; i < tail; i++ {
-		item := items[i]
-		if item.Summary != nil || i == pinned {
-			end()
-			r.previous = item.Summary
-			continue
-		}
-		// A run that is small goes on: alone, it could not be made smaller.
-		if sum >= minRunTokens && sum+item.Message.Tokens > maxRunTokens && !isResult(item) {
-			end()
-		}
-		sum += item.Message.Tokens
-		r.messages = append(r.messages, *item.Message)
-	}
-	end()
-	return runs
-}
-
-// recent returns the index of the first item that belongs to the recent
-// messages. A tool's results are never parted from their call.
-func (e *Engine) recent(items []memory.Item) int {
-	keep := e.config.keepRecent()
-	start := len(items)
-	for start > 0 && keep > 0 {
-		start--
-		if m := items[start].Message; m == nil || !m.IsRefresh() {
-			keep--
-		}
-	}
-	return withCalls(items, start)
-}
-
-// withCalls returns the index from which on every tool's result has its call.
-// A result whose call is nowhere holds nothing.
-func withCalls(items []memory.Item, start int) int {
-	calls := map[string]int{}
-	for i, item := range items[:start] {
-		for _, b := range blocksOf(item) {
-			if b.Type == memory.BlockToolCall {
-				calls[b.ID] = i
-			}
-		}
-	}
-	for i := len(items) - 1; i >= start; i-- {
-		for _, b := range blocksOf(items[i]) {
-			if at, ok := calls[b.ID]; ok && b.Type == memory.BlockToolResult && at < start {
-				start = at
-			}
-		}
-	}
-	// Results without blocks of their own follow what they belong to.
-	for start > 0 && start < len(items) && isResult(items[start]) {
-		start--
-	}
-	return start
-}
-
-func blocksOf(item memory.Item) []memory.Block {
-	if item.Message == nil {
-		return nil
-	}
-	return item.Message.Blocks
-}
-
-// isResult reports whether an item is a tool's result, which follows its call.
-func isResult(item memory.Item) bool {
-	if item.Message == nil {
-		return false
-	}
-	if item.Message.Role == memory.RoleTool {
-		return true
-	}
-	for _, b := range item.Message.Blocks {
-		if b.Type == memory.BlockToolResult {
+// standsIn reports whether the first of the run's sources is still in the
+// frontier by itself; whether the others follow it the store checks.
+func standsIn(items []memory.Item, w work) bool {
+	for _, item := range items {
+		if item.Message != nil && len(w.messages) > 0 && item.Message.ID == w.messages[0].ID ||
+			item.Summary != nil && len(w.summaries) > 0 && item.Summary.ID == w.summaries[0].ID {
 			return true
 		}
 	}
 	return false
 }
 
-// hasOldMessages reports whether something that was said lies outside the
-// recent messages.
-func (e *Engine) hasOldMessages(f memory.Frontier) bool {
-	for _, item := range f.Items[:e.recent(f.Items)] {
-		if item.Message != nil && !item.Message.IsRefresh() {
-			return true
-		}
+// summarise makes the summary of a run; not smaller if it does not cost less
+// than what it stands for.
+func (s *sweeper) summarise(ctx context.Context, f memory.Frontier, w work) (n memory.NewSummary, smaller bool, err error) {
+	n = memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: s.turn.At}
+	for _, m := range w.messages {
+		n.Messages = append(n.Messages, m.ID)
 	}
-	return false
+	for _, v := range w.summaries {
+		n.Summaries = append(n.Summaries, v.ID)
+	}
+	if n.SummaryText, err = s.compose(ctx, n.ID, w); err != nil {
+		return n, false, err
+	}
+	shown := memory.Summary{ID: n.ID, Text: n.Text, External: n.External, Descendants: w.descendants()}.Shown()
+	return n, tokens.Estimate(shown) < w.tokens, nil
 }
 
-// newestRefresh returns the index of the last context refresh, or -1.
-func newestRefresh(items []memory.Item) int {
-	for i := len(items) - 1; i >= 0; i-- {
-		if m := items[i].Message; m != nil && m.IsRefresh() {
-			return i
-		}
+// compose makes the text of the summary id. What was said and what came from
+// outside are summarised apart.
+func (s *sweeper) compose(ctx context.Context, id memory.SummaryID, w work) (memory.SummaryText, error) {
+	out := memory.SummaryText{Level: memory.LevelNormal}
+	target := s.plan.leaf
+	if w.depth() > 0 {
+		target = s.plan.condensed
 	}
-	return -1
-}
-
-// summarise makes the leaf of a run; not ok if it would not be smaller than
-// what it stands for.
-func (e *Engine) summarise(ctx context.Context, t Turn, r run) (memory.NewSummary, bool, error) {
-	// The heading of a summary alone costs as much as a short run.
-	if r.tokens() <= minSummaryTokens {
-		return memory.NewSummary{}, false, nil
-	}
-	leaf := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: t.At, SummaryText: memory.SummaryText{Level: memory.LevelNormal}}
-	for _, m := range r.messages {
-		leaf.Messages = append(leaf.Messages, m.ID)
-	}
-	limit := min(e.config.maxSummaryTokens(), max(minSummaryTokens, r.tokens()/3))
-	said, external, refreshes := parts(r.messages)
-
-	var lines []string
-	if said != "" {
-		request := SummaryRequest{Transcript: said, MaxTokens: limit}
-		if r.previous != nil {
-			request.Previous = r.previous.Text
-		}
-		result, level, err := e.escalate(ctx, request)
-		if err != nil {
-			return leaf, false, err
-		}
-		leaf.Level, leaf.Model = level, result.Model
-		lines = append(lines, result.Text)
-	}
-	if external != "" {
-		result, level, err := e.escalate(ctx, SummaryRequest{Transcript: external, MaxTokens: limit, External: true})
-		if err != nil {
-			return leaf, false, err
-		}
-		if level == memory.LevelFallback {
-			leaf.Level = level
-		}
-		leaf.Model = result.Model
-		source, err := boundary.SummarySource(leaf.ID.String())
-		if err != nil {
-			return leaf, false, err
-		}
-		leaf.External, _ = boundary.Wrap(source, result.Text, limit)
-	}
+	limit := min(target, max(minSummaryTokens, w.tokens/3))
+	said, external, refreshes := parts(w)
+	lines := make([]string, 0, len(refreshes)+1)
 	for _, m := range refreshes {
 		lines = append(lines, refreshLine(m))
 	}
-	leaf.Text = strings.Join(lines, "\n")
-	shown := memory.Summary{ID: leaf.ID, Text: leaf.Text, External: leaf.External, Descendants: len(r.messages)}.Shown()
-	return leaf, tokens.Estimate(shown) < r.tokens(), nil
+	if said.Transcript != "" {
+		said.MaxTokens, said.Depth = limit, w.depth()
+		if w.previous != nil {
+			said.Previous = w.previous.Text
+		}
+		made, err := s.escalate(ctx, said)
+		if err != nil {
+			return out, err
+		}
+		out.Level, out.Model = made.level, made.Model
+		lines = append(lines, made.Text)
+	}
+	if external.Transcript != "" {
+		external.MaxTokens, external.Depth, external.External = limit, w.depth(), true
+		made, err := s.escalate(ctx, external)
+		if err != nil {
+			return out, err
+		}
+		out.Level = worse(out.Level, made.level)
+		if out.Model == "" || made.level == out.Level {
+			out.Model = made.Model
+		}
+		source, err := boundary.SummarySource(id.String())
+		if err != nil {
+			return out, err
+		}
+		out.External, _ = boundary.Wrap(source, made.Text, 2*limit)
+	}
+	for _, v := range w.summaries {
+		// A summary is no better than what it was made from.
+		if v.Level == memory.LevelFallback {
+			out.Level = memory.LevelFallback
+		}
+	}
+	out.Text = strings.Join(lines, "\n")
+	return out, nil
+}
+
+// worse returns the level that is tried later.
+func worse(a, b memory.Level) memory.Level {
+	for _, level := range []memory.Level{memory.LevelFallback, memory.LevelAggressive} {
+		if a == level || b == level {
+			return level
+		}
+	}
+	return memory.LevelNormal
 }
 
 // parts divides what was said from what came from outside. External text stays
 // in its frame, for the summarizer is a model too.
-func parts(messages []memory.Message) (said, external string, refreshes []memory.Message) {
-	var own, foreign []string
-	for _, m := range messages {
+func parts(w work) (said, external text, refreshes []memory.Message) {
+	var own, framed, plain []string
+	outside := func(blocks ...memory.Block) {
+		if shown := memory.Shown(blocks); shown != "" {
+			framed, plain = append(framed, shown), append(plain, memory.Plain(blocks))
+		}
+	}
+	for _, m := range w.messages {
 		if m.IsRefresh() {
 			refreshes = append(refreshes, m)
 			continue
 		}
-		var plain, framed []memory.Block
+		var words, foreign []memory.Block
 		for _, b := range m.Blocks {
 			if b.External.IsEmpty() {
-				plain = append(plain, b)
+				words = append(words, b)
 			} else {
-				framed = append(framed, b)
+				foreign = append(foreign, b)
 			}
 		}
-		if text := memory.Shown(plain); text != "" {
+		if text := memory.Shown(words); text != "" {
 			own = append(own, string(m.Role)+": "+text)
 		}
-		if text := memory.Shown(framed); text != "" {
-			foreign = append(foreign, text)
+		outside(foreign...)
+	}
+	for _, v := range w.summaries {
+		if v.Text != "" {
+			own = append(own, span(v)+"\n"+withoutExpandLine(v.Text))
+		}
+		if !v.External.IsEmpty() {
+			outside(memory.External(v.External))
 		}
 	}
-	return strings.Join(own, "\n"), strings.Join(foreign, "\n"), refreshes
+	said.Transcript = strings.Join(own, "\n")
+	said.plain = said.Transcript
+	external.Transcript, external.plain = strings.Join(framed, "\n"), strings.Join(plain, "\n")
+	return said, external, refreshes
+}
+
+// span is the heading of a summary among others.
+func span(v memory.Summary) string {
+	return "[" + v.Earliest.UTC().Format(time.RFC3339) + " to " + v.Latest.UTC().Format(time.RFC3339) + "]"
+}
+
+// withoutExpandLine leaves out what a summary says that it leaves out: the next
+// one says so of itself.
+func withoutExpandLine(text string) string {
+	if i := strings.LastIndexByte(text, '\n'); strings.HasPrefix(text[i+1:], expandLine) {
+		return text[:max(i, 0)]
+	}
+	return text
 }
 
 // refreshLine stands for a refresh that a newer one has replaced, in the
@@ -310,4 +394,76 @@ func refreshLine(m memory.Message) string {
 	}
 	return fmt.Sprintf("[An earlier context refresh of %s from %s, %d tokens, is replaced by a newer one. Its id is %s.]",
 		m.At.UTC().Format(time.RFC3339), strings.Join(sources, " and "), m.Tokens, m.ID)
+}
+
+// repair gives summaries that were cut down a text of the summarizer's, the
+// oldest first. It does nothing in a sweep in which the summarizer failed, and
+// ends at the first that it still cannot make: the next sweep tries again.
+func (s *sweeper) repair(ctx context.Context, f memory.Frontier) (memory.Frontier, error) {
+	if s.plan.pressure || s.failed {
+		return f, nil
+	}
+	for i := 0; i < len(f.Items); i++ {
+		if v := f.Items[i].Summary; v == nil || v.Level != memory.LevelFallback {
+			continue
+		}
+		var previous *memory.Summary
+		if i > 0 {
+			previous = f.Items[i-1].Summary
+		}
+		repaired, err := s.repairOne(ctx, f.Revision, *f.Items[i].Summary, previous)
+		switch {
+		case errors.Is(err, memory.ErrConflict):
+			s.report.Stopped = stoppedConflict
+			return f, errStopped
+		case err != nil:
+			return f, err
+		case !repaired:
+			return f, nil
+		}
+		if f, err = s.read(ctx); err != nil {
+			return f, err
+		}
+		// The place is the same; a summary whose sources were repaired first is
+		// looked at again.
+		i--
+		if len(s.report.Repaired) >= maxRepairs {
+			return f, nil
+		}
+	}
+	return f, nil
+}
+
+// repairOne repairs v or, if v was made from others that were cut down, the
+// first of those. Not repaired is what still cannot be made.
+func (s *sweeper) repairOne(ctx context.Context, r memory.Revision, v memory.Summary, previous *memory.Summary) (bool, error) {
+	sources, err := s.engine.store.Sources(ctx, s.turn.User, v.ID)
+	if err != nil {
+		return false, fmt.Errorf("repair summary: %w", err)
+	}
+	w := work{previous: previous}
+	for i, source := range sources {
+		w.tokens += source.Tokens()
+		if source.Message != nil {
+			w.messages = append(w.messages, *source.Message)
+			continue
+		}
+		if source.Summary.Level == memory.LevelFallback {
+			if i > 0 {
+				previous = sources[i-1].Summary
+			}
+			return s.repairOne(ctx, r, *source.Summary, previous)
+		}
+		w.summaries = append(w.summaries, *source.Summary)
+	}
+	text, err := s.compose(ctx, v.ID, w)
+	if err != nil || text.Level == memory.LevelFallback {
+		return false, err
+	}
+	repaired, err := s.engine.store.RepairSummary(ctx, s.turn.User, r, v.ID, text)
+	if err != nil {
+		return false, fmt.Errorf("repair summary: %w", err)
+	}
+	s.report.Repaired = append(s.report.Repaired, repaired)
+	return true, nil
 }
