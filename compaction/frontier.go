@@ -188,10 +188,10 @@ func leaf(items []memory.Item, free []bool, start, stop int) (w work, next int) 
 }
 
 // condensable returns the runs of summaries that may be condensed, the
-// shallowest first and of those the oldest. A run that has a summary which was
-// cut down waits until that is repaired, so that nothing it says is missed;
-// under pressure there is no time for that.
-func condensable(items []memory.Item, pressure bool) []work {
+// shallowest first and of those the oldest; pressed means as few as two. A run
+// that has a summary which was cut down waits until that is repaired, unless cut
+// is true, so that nothing of it is missed.
+func condensable(items []memory.Item, pressed, cut bool) []work {
 	var found []work
 	for i := 0; i < len(items); {
 		if items[i].Summary == nil {
@@ -212,10 +212,9 @@ func condensable(items []memory.Item, pressure bool) []work {
 			w.tokens += s.Tokens
 			sound = sound && s.Level != memory.LevelFallback
 		}
-		if pressure || sound && (full || len(w.summaries) >= least(depth)) {
-			if len(w.summaries) >= minPressed {
-				found = append(found, w)
-			}
+		enough := full || len(w.summaries) >= least(depth) || pressed && len(w.summaries) >= minPressed
+		if enough && (sound || cut) {
+			found = append(found, w)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b work) int { return cmp.Compare(a.depth(), b.depth()) })

@@ -157,7 +157,11 @@ func (s *sweeper) run(ctx context.Context, f memory.Frontier) error {
 	if f, err = s.repair(ctx, f); err != nil {
 		return err
 	}
-	_, err = s.passOver(ctx, f, func(f memory.Frontier) []work { return condensable(f.Items, s.plan.pressure) })
+	f, err = s.passOver(ctx, f, func(f memory.Frontier) []work { return condensable(f.Items, false, s.plan.pressure) })
+	if err != nil || s.plan.enough < 0 {
+		return err
+	}
+	_, err = s.passOver(ctx, f, func(f memory.Frontier) []work { return condensable(f.Items, true, s.plan.pressure) })
 	return err
 }
 
@@ -224,29 +228,16 @@ func (s *sweeper) commit(ctx context.Context, f memory.Frontier, w work, n memor
 		case err == nil:
 			s.report.Summaries = append(s.report.Summaries, summary)
 			return nil
+		case tries > 1 && errors.Is(err, memory.ErrInvalid), tries == maxConflicts && errors.Is(err, memory.ErrConflict):
+			s.report.Stopped = stoppedConflict
+			return errStopped
 		case !errors.Is(err, memory.ErrConflict):
 			return fmt.Errorf("commit summary: %w", err)
 		}
 		if f, err = s.read(ctx); err != nil {
 			return err
 		}
-		if tries == maxConflicts || !standsIn(f.Items, w) {
-			s.report.Stopped = stoppedConflict
-			return errStopped
-		}
 	}
-}
-
-// standsIn reports whether the first of the run's sources is still in the
-// frontier by itself; whether the others follow it the store checks.
-func standsIn(items []memory.Item, w work) bool {
-	for _, item := range items {
-		if item.Message != nil && len(w.messages) > 0 && item.Message.ID == w.messages[0].ID ||
-			item.Summary != nil && len(w.summaries) > 0 && item.Summary.ID == w.summaries[0].ID {
-			return true
-		}
-	}
-	return false
 }
 
 // summarise makes the summary of a run; not smaller if it does not cost less
