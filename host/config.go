@@ -46,8 +46,9 @@ type Config struct {
 	Summarizer compaction.Summarizer `toml:"-"`
 	// Now is the clock of turns, triggers and windows; nil means time.Now.
 	Now func() time.Time `toml:"-"`
-	// OnCompaction is told of every cadence run that was due, from the
-	// background, when it is over; nil means nobody is.
+	// OnCompaction is told of every cadence and threshold run that was due, when
+	// it is over or is no longer waited for: from the background, or from the
+	// turn that waited. Nil means nobody is.
 	OnCompaction func(compaction.Report) `toml:"-"`
 	// Log takes what an operator may want to know; nil discards it.
 	Log *slog.Logger `toml:"-"`
@@ -90,15 +91,18 @@ type ModelConfig struct {
 
 // CompactionConfig is [compaction]. Absent or zero, it arms no trigger.
 type CompactionConfig struct {
-	ContinuousInterval int             `toml:"continuous_interval"`
-	KeepRecent         int             `toml:"keep_recent"`
-	GapSecs            int             `toml:"gap_secs"`
-	GapMaxLookbackSecs int             `toml:"gap_max_lookback_secs"`
-	GapDeadlineSecs    int             `toml:"gap_deadline_secs"`
-	ContextTokenCap    *int            `toml:"context_token_cap"`
-	SourceTimeoutSecs  int             `toml:"source_timeout_secs"`
-	MaxSummaryTokens   int             `toml:"max_summary_tokens"`
-	ContextSources     []ContextSource `toml:"context_sources"`
+	ContinuousInterval int  `toml:"continuous_interval"`
+	KeepRecent         int  `toml:"keep_recent"`
+	GapSecs            int  `toml:"gap_secs"`
+	GapMaxLookbackSecs int  `toml:"gap_max_lookback_secs"`
+	GapDeadlineSecs    int  `toml:"gap_deadline_secs"`
+	ContextTokenCap    *int `toml:"context_token_cap"`
+	SourceTimeoutSecs  int  `toml:"source_timeout_secs"`
+	MaxSummaryTokens   int  `toml:"max_summary_tokens"`
+	// Threshold is the part of what a prompt may cost that it may fill before
+	// older messages are summarised; 0 turns that off.
+	Threshold      float64         `toml:"threshold"`
+	ContextSources []ContextSource `toml:"context_sources"`
 }
 
 // defaultContextTokenCap is the cap where none is written.
@@ -116,6 +120,7 @@ func (c CompactionConfig) engine() compaction.Config {
 		Interval: c.ContinuousInterval, KeepRecent: c.KeepRecent, Gap: seconds(c.GapSecs),
 		GapMaxLookback: seconds(c.GapMaxLookbackSecs), GapDeadline: seconds(c.GapDeadlineSecs),
 		ContextTokenCap: c.tokenCap(), SourceTimeout: seconds(c.SourceTimeoutSecs), MaxSummaryTokens: c.MaxSummaryTokens,
+		Threshold: c.Threshold,
 	}
 }
 
@@ -389,8 +394,16 @@ func (c *Config) checkCompaction() error {
 	if k.MaxSummaryTokens != 0 && k.MaxSummaryTokens < minSummaryTokens {
 		return fmt.Errorf("compaction.max_summary_tokens: %d tokens say nothing: use at least %d", k.MaxSummaryTokens, minSummaryTokens)
 	}
+	// Not a number is no threshold either.
+	if k.Threshold != 0 && !(k.Threshold >= minThreshold && k.Threshold <= maxThreshold) {
+		return fmt.Errorf("compaction.threshold: %v is out of range: use 0 to turn it off, else %v to %v", k.Threshold, minThreshold, maxThreshold)
+	}
 	return nil
 }
+
+// minThreshold and maxThreshold bound threshold: below, hardly anything would be
+// shown; above, one long message passes the budget.
+const minThreshold, maxThreshold = 0.2, 0.95
 
 // minSummaryTokens is the least that max_summary_tokens may be.
 const minSummaryTokens = 128

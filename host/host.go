@@ -124,7 +124,9 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	if err := h.openHands(ctx); err != nil {
 		return nil, err
 	}
-	h.compaction = compaction.New(h.store, h.summarizer(), config.Compaction.engine(), h.sourcesOf, h.log)
+	engine := config.Compaction.engine()
+	engine.Now = h.now
+	h.compaction = compaction.New(h.store, h.summarizer(), engine, h.sourcesOf, h.log)
 	return h, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -55,7 +56,8 @@ const (
 // answers in the session's next turn.
 //
 // The prompt, the report and the counts go into answer.
-func (h *Host) converse(ctx context.Context, user memory.UserID, session memory.SessionID, a agent, answer *Answer) (memory.Draft, error) {
+func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answer *Answer) (memory.Draft, error) {
+	user, session := turn.User, turn.Session
 	var tools []llm.Tool
 	budget := h.budget()
 	for _, t := range h.tools {
@@ -64,12 +66,18 @@ func (h *Host) converse(ctx context.Context, user memory.UserID, session memory.
 		budget -= definition.Tokens()
 	}
 	left := budget / 2
+	relieved := false
 	for round := 0; ; round++ {
 		frontier, err := h.store.Frontier(ctx, user, session)
 		if err != nil {
 			return memory.Draft{}, fmt.Errorf("read frontier: %w", err)
 		}
 		answer.Prompt, answer.Report = assemble(h.config, frontier, a.system, budget)
+		if !relieved && h.relieve(ctx, turn, a, answer.Report) {
+			relieved = true
+			round--
+			continue
+		}
 		r := request(answer.Prompt, h.config.Model.maxOutput())
 		if round < maxToolRounds {
 			r.Tools = tools

@@ -109,7 +109,7 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
 		return answer, fmt.Errorf("send: store message: %w", err)
 	}
-	reply, err := h.converse(ctx, user.ID, session.ID, agent, &answer)
+	reply, err := h.converse(ctx, turn, agent, &answer)
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}
@@ -119,22 +119,26 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 		return answer, fmt.Errorf("send: store answer: %w", err)
 	}
 	answer.Message = stored[0]
-	h.afterAnswer(context.WithoutCancel(ctx), turn, session.Exchanges, stored[0])
+	h.afterAnswer(context.WithoutCancel(ctx), turn, agent, session.Exchanges, stored[0])
 	return answer, nil
 }
 
-// afterAnswer begins the background work of a turn that completed an exchange.
-func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, before int, answer memory.Message) {
-	if h.config.Compaction.ContinuousInterval <= 0 {
+// afterAnswer begins the background work of a turn.
+func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, before int, answer memory.Message) {
+	cadence, threshold := h.config.Compaction.ContinuousInterval > 0, h.config.Compaction.Threshold > 0
+	if !cadence && !threshold {
 		return
 	}
-	now, err := h.store.Session(ctx, turn.User, turn.Session)
-	if err != nil {
-		h.log.Warn("count exchanges", "session", turn.Session, "error", err)
-		return
-	}
-	if turn.At = answer.At; now.Exchanges > before {
-		turn.Exchanges = now.Exchanges
+	turn.At = answer.At
+	if cadence {
+		now, err := h.store.Session(ctx, turn.User, turn.Session)
+		if err != nil {
+			h.log.Warn("count exchanges", "session", turn.Session, "error", err)
+			return
+		}
+		if now.Exchanges > before {
+			turn.Exchanges = now.Exchanges
+		}
 	}
 	turn.Between = func(ctx context.Context) (func(), error) { return h.turns.lock(ctx, turn.Session) }
 	end, err := h.background.Begin()
@@ -143,7 +147,12 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, before int
 	}
 	go func() {
 		defer end()
-		h.cadence(turn)
+		if cadence {
+			h.cadence(turn)
+		}
+		if threshold {
+			h.threshold(turn, a)
+		}
 	}()
 }
 
@@ -153,9 +162,7 @@ func (h *Host) cadence(turn compaction.Turn) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		h.log.Warn("cadence compaction", "session", turn.Session, "error", err)
 	}
-	if observe := h.config.OnCompaction; observe != nil && report.Reason != compaction.ReasonNotDue {
-		observe(report)
-	}
+	h.observe(report)
 }
 
 // sessionFor returns the session that a message belongs to and who answers in

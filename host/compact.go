@@ -1,0 +1,80 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/compaction"
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// Compact compacts a session now, whatever triggers are configured, and returns
+// when that is done. The recent messages stay as they are. Errors wrap
+// memory.ErrNotFound and ErrClosed.
+func (h *Host) Compact(ctx context.Context, user memory.UserID, session memory.SessionID) (compaction.Report, error) {
+	s, err := h.store.Session(ctx, user, session)
+	if err != nil {
+		return compaction.Report{}, fmt.Errorf("compact: %w", err)
+	}
+	return h.compaction.Compact(ctx, compaction.Turn{User: user, Agent: s.Agent, Session: session, At: h.now()})
+}
+
+// CompactionStatus tells what the model is shown of a session, what compaction
+// has still to do, and whether the summarizer may be asked. The error wraps
+// memory.ErrNotFound.
+func (h *Host) CompactionStatus(ctx context.Context, user memory.UserID, session memory.SessionID) (compaction.Status, compaction.Watch, error) {
+	return h.compaction.Status(ctx, user, session)
+}
+
+// CompactionStatusOf is the part of CompactionStatus that needs no running host:
+// the store may be open for reading beside one. The error wraps
+// memory.ErrNotFound.
+func CompactionStatusOf(ctx context.Context, config Config, store memory.Store, user memory.UserID, session memory.SessionID) (compaction.Status, error) {
+	frontier, err := store.Frontier(ctx, user, session)
+	if err != nil {
+		return compaction.Status{}, fmt.Errorf("compaction status: %w", err)
+	}
+	return compaction.StatusOf(frontier, config.Compaction.engine()), nil
+}
+
+// windowOf is what an agent's prompts have to fit into.
+func (h *Host) windowOf(a agent) compaction.Window {
+	return compaction.Window{Budget: h.budget(), System: tokens.Estimate(a.system + "\n\n" + boundary.SystemParagraph)}
+}
+
+// relieve makes room before the answer if something has none in its prompt. It
+// reports whether the prompt is to be assembled again.
+func (h *Host) relieve(ctx context.Context, turn compaction.Turn, a agent, r assembly.Report) bool {
+	noRoom := func(e assembly.Entry) bool { return e.Reason == assembly.ReasonNoRoom }
+	if h.config.Compaction.Threshold <= 0 || !r.OverBudget && !slices.ContainsFunc(r.Entries, noRoom) {
+		return false
+	}
+	report, err := h.compaction.Relieve(ctx, turn, h.windowOf(a))
+	if err != nil {
+		// A turn goes on with what it has.
+		h.log.Warn("compaction before the answer", "session", turn.Session, "error", err)
+	}
+	h.observe(report)
+	return report.Sweep.Changed() || report.Pending
+}
+
+// threshold makes room after the answer is on its way.
+func (h *Host) threshold(turn compaction.Turn, a agent) {
+	report, err := h.compaction.Threshold(h.ending, turn, h.windowOf(a))
+	if err != nil && !errors.Is(err, context.Canceled) {
+		h.log.Warn("threshold compaction", "session", turn.Session, "error", err)
+	}
+	h.observe(report)
+}
+
+// observe tells who wants to know of a run that was due.
+func (h *Host) observe(r compaction.Report) {
+	if tell := h.config.OnCompaction; tell != nil && r.Reason != compaction.ReasonNotDue {
+		tell(r)
+	}
+}
