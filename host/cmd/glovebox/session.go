@@ -16,8 +16,8 @@ import (
 )
 
 func (a *app) session() *cobra.Command {
-	return group("session", "Look at conversations", a.sessionList(), a.sessionShow(), a.sessionContext(), a.sessionExport(), a.sessionImport(),
-		a.sessionSearch(), a.sessionExpand(), a.sessionDelete())
+	return group("session", "Look at conversations", a.sessionList(), a.sessionShow(), a.sessionStatus(), a.sessionContext(), a.sessionSearch(),
+		a.sessionExpand(), a.sessionCompact(), a.sessionExport(), a.sessionImport(), a.sessionDelete())
 }
 
 // reader opens the session database for reading, beside whoever writes it.
