@@ -381,7 +381,7 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 // recent messages.
 func (e *Engine) hasOldMessages(items []memory.Item) bool {
 	p := e.continuous()
-	for _, item := range items[:tail(items, cuts(items), p.keep, p.keepTokens, p.atLeast)] {
+	for _, item := range items[:freshTail(items, cuts(items), p.keep, p.keepTokens, p.atLeast)] {
 		if item.Message != nil && !item.Message.IsRefresh() {
 			return true
 		}

@@ -103,11 +103,11 @@ func cuts(items []memory.Item) []bool {
 	return free
 }
 
-// tail returns the index from which on the items stay as they are: the last
+// freshTail returns the index from which on the items stay as they are: the last
 // messages, refreshes not counted, until keep of them or a summary is reached,
 // or keepTokens would be passed by more than the first atLeast. Zero keepTokens
 // bounds nothing.
-func tail(items []memory.Item, free []bool, keep, keepTokens, atLeast int) int {
+func freshTail(items []memory.Item, free []bool, keep, keepTokens, atLeast int) int {
 	start, kept, cost := len(items), 0, 0
 	for start > 0 && kept < keep {
 		m := items[start-1].Message

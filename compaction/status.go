@@ -73,7 +73,7 @@ func StatusOf(f memory.Frontier, config Config) Status {
 		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(b.Level, a.Level))
 	})
 	pinned := newestRefresh(f.Items)
-	for i := range tail(f.Items, cuts(f.Items), config.keepRecent(), 0, 0) {
+	for i := range freshTail(f.Items, cuts(f.Items), config.keepRecent(), 0, 0) {
 		if m := f.Items[i].Message; m != nil && i != pinned {
 			s.Debt.Messages++
 			s.Debt.Tokens += m.Tokens

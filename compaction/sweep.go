@@ -168,7 +168,7 @@ func (s *sweeper) run(ctx context.Context, f memory.Frontier) error {
 // leaves are the runs of messages outside the tail.
 func (s *sweeper) leaves(f memory.Frontier) []work {
 	free := cuts(f.Items)
-	return leaves(f.Items, free, tail(f.Items, free, s.plan.keep, s.plan.keepTokens, s.plan.atLeast))
+	return leaves(f.Items, free, freshTail(f.Items, free, s.plan.keep, s.plan.keepTokens, s.plan.atLeast))
 }
 
 // passOver makes passes over what find finds, the first first, until nothing is
@@ -348,7 +348,7 @@ func parts(w work) (said, external text, refreshes []memory.Message) {
 	}
 	for _, v := range w.summaries {
 		if v.Text != "" {
-			own = append(own, span(v)+"\n"+withoutExpandLine(v.Text))
+			own = append(own, spanOf(v)+"\n"+withoutExpandLine(v.Text))
 		}
 		if !v.External.IsEmpty() {
 			outside(memory.External(v.External))
@@ -360,8 +360,8 @@ func parts(w work) (said, external text, refreshes []memory.Message) {
 	return said, external, refreshes
 }
 
-// span is the heading of a summary among others.
-func span(v memory.Summary) string {
+// spanOf is the heading of a summary among others.
+func spanOf(v memory.Summary) string {
 	return "[" + v.Earliest.UTC().Format(time.RFC3339) + " to " + v.Latest.UTC().Format(time.RFC3339) + "]"
 }
 
