@@ -1,12 +1,15 @@
 // Package compaction keeps conversations within what a model can be shown,
 // without losing a message: it replaces runs of messages in a session's frontier
-// by summaries, and brings in what hands know as one context refresh.
+// by summaries, runs of those by summaries of them, and brings in what hands
+// know as one context refresh.
 //
-// It is set off by two triggers. Cadence runs after an answer, in the
-// background, every so many exchanges. Gap runs before a message is handled,
+// It is set off by three triggers, and by hand. Cadence runs after an answer, in
+// the background, every so many exchanges. Gap runs before a message is handled,
 // when its user comes back after a while, and is waited for, but never beyond
-// its deadline. Without configuration neither is armed and nothing is asked,
-// locked or read.
+// its deadline. Threshold runs after an answer when the next prompt would come
+// near its budget, and before one, waited for in the same way, when the prompt is
+// over it. Without configuration none is armed and nothing is asked, locked or
+// read.
 package compaction
 
 import (
@@ -120,6 +123,8 @@ const (
 	ReasonInactive = "nobody has said anything in the session"
 	ReasonNothing  = "nothing outside the recent messages"
 	ReasonNotDue   = "not due"
+	// ReasonBusySession is that of threshold runs.
+	ReasonBusySession = "another run for this session is going on"
 )
 
 // Report tells of one run.
@@ -430,7 +435,7 @@ func (e *Engine) finish(ctx context.Context, t Turn, report Report, runErr error
 	switch {
 	case runErr != nil:
 		e.counts.Failed++
-	case report.Reason == ReasonBusy:
+	case report.Reason == ReasonBusy || report.Reason == ReasonBusySession:
 		e.counts.Busy++
 	case report.Reason == ReasonInactive:
 		e.counts.Inactive++

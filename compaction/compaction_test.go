@@ -23,7 +23,7 @@ var monday = time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC)
 
 // world is one agent and two users on a real store.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	store   memory.Store
 	agent   memory.AgentID
 	anna    memory.UserID
@@ -32,7 +32,7 @@ type world struct {
 	at      time.Time
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "glovebox.db"), sqlite.Options{})
 	if err != nil {

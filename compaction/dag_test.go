@@ -637,6 +637,54 @@ func TestRelieveIsBounded(t *testing.T) {
 	}
 }
 
+// hanging is a summarizer that answers only when its caller has gone.
+type hanging struct{ asked chan struct{} }
+
+func (s hanging) Summarize(ctx context.Context, _ compaction.SummaryRequest) (compaction.SummaryResult, error) {
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return compaction.SummaryResult{}, ctx.Err()
+}
+
+// Invariant 9: a model that hangs costs an answer half of its deadline; then
+// texts are cut, and the prompt has room. A sweep that goes on in the background
+// gives way, and another does not queue behind it.
+func TestAnAnswerDoesNotWaitForAModelThatHangs(t *testing.T) {
+	w := newWorld(t)
+	w.exchanges(30)
+	summarizer := hanging{make(chan struct{}, 1)}
+	engine := w.asking(summarizer, compaction.Config{Threshold: 0.75, GapDeadline: 4 * time.Second})
+	window := compaction.Window{Budget: 6000}
+	turn := w.turn(w.anna, w.session)
+	background := make(chan compaction.Report, 1)
+	go func() {
+		report, err := engine.Threshold(context.Background(), turn, window)
+		if err != nil {
+			t.Error(err)
+		}
+		background <- report
+	}()
+	<-summarizer.asked
+	if report, err := engine.Threshold(t.Context(), turn, window); err != nil || report.Reason != compaction.ReasonBusySession {
+		t.Errorf("beside another: %+v, %v", report, err)
+	}
+	began := time.Now()
+	report, err := engine.Relieve(t.Context(), turn, window)
+	if err != nil || report.Pending || !report.Sweep.Changed() || report.Sweep.Summaries[0].Level != memory.LevelFallback {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("the answer waited %v", took)
+	}
+	if report := <-background; report.Sweep.Stopped != "an answer needed room" || report.Sweep.Changed() {
+		t.Errorf("the sweep in the background: %+v", report)
+	}
+	w.checkCoverage()
+}
+
 // racing is a store in which somebody else is faster, once each time it is
 // told to.
 type racing struct {

@@ -106,8 +106,9 @@ type sessionState struct {
 	// are not tried again. It belongs to who holds turn.
 	barren map[stretch]struct{}
 
-	// guarded by Engine.mu
-	users int
+	// guarded by Engine.mu; preempt ends the sweep that holds turn, or is nil.
+	users   int
+	preempt context.CancelCauseFunc
 	spending
 }
 
@@ -139,19 +140,57 @@ func (s *sessionState) setBarren(w work) {
 	s.barren[w.stretch()] = struct{}{}
 }
 
-// enter waits until nobody else changes the session's frontier, or ctx is done.
-// Different sessions do not wait for one another.
-func (e *Engine) enter(ctx context.Context, id memory.SessionID) (state *sessionState, leave func(), err error) {
+// errBusy says that somebody else changes the session's frontier; errPreempted
+// that an answer needs room in it at once.
+var (
+	errBusy      = errors.New("busy")
+	errPreempted = errors.New("an answer needed room")
+)
+
+// enter waits until nobody else changes the session's frontier, or ctx is done,
+// and returns ctx for the one who does. Different sessions do not wait for one
+// another. In a hurry it returns errBusy in place of waiting; under pressure it
+// ends the sweep that goes on, unless that is under pressure too.
+func (e *Engine) enter(ctx context.Context, id memory.SessionID, p plan) (_ context.Context, state *sessionState, leave func(), err error) {
 	state = e.visit(id)
+	if p.pressure {
+		e.preempt(state)
+	}
 	select {
 	case state.turn <- struct{}{}:
-		return state, func() {
-			<-state.turn
+	default:
+		if p.hurry {
 			e.depart(state)
-		}, nil
-	case <-ctx.Done():
+			return nil, nil, nil, errBusy
+		}
+		select {
+		case state.turn <- struct{}{}:
+		case <-ctx.Done():
+			e.depart(state)
+			return nil, nil, nil, fmt.Errorf("wait for the session's compaction: %w", ctx.Err())
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	if !p.pressure {
+		e.mu.Lock()
+		state.preempt = cancel
+		e.mu.Unlock()
+	}
+	return ctx, state, func() {
+		cancel(nil)
+		e.mu.Lock()
+		state.preempt = nil
+		e.mu.Unlock()
+		<-state.turn
 		e.depart(state)
-		return nil, nil, fmt.Errorf("wait for the session's compaction: %w", ctx.Err())
+	}, nil
+}
+
+func (e *Engine) preempt(state *sessionState) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if state.preempt != nil {
+		state.preempt(errPreempted)
 	}
 }
 

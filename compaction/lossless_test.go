@@ -26,7 +26,7 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 		w.session = w.newSession(w.anna)
 		h := &history{t: r, world: w, summarizer: &teller{}, store: &failing{Store: w.store}}
 		h.restart(r)
-		for range rapid.IntRange(5, 25).Draw(r, "steps") {
+		for range rapid.IntRange(4, 18).Draw(r, "steps") {
 			step := rapid.SampledFrom([]func(*rapid.T){
 				h.talk, h.talk, h.talk, h.tool, h.inject, h.foreign, h.model, h.disturb, h.restart, h.compact, h.compact, h.threshold, h.relieve,
 			}).Draw(r, "step")

@@ -22,7 +22,7 @@ func (w *world) put(role memory.Role, source memory.Source, blocks ...memory.Blo
 	}
 }
 
-func wrapped(t *testing.T, text string) boundary.Content {
+func wrapped(t testing.TB, text string) boundary.Content {
 	t.Helper()
 	source, err := boundary.HandSource("calendar")
 	if err != nil {

@@ -47,7 +47,7 @@ type Summarizer interface {
 	// Summarize returns a summary of about r.MaxTokens, with one call of the
 	// model at most: the engine counts calls, and tries again itself. An error,
 	// an empty summary and one that is not smaller than the transcript are all
-	// no summary.
+	// no summary. It returns soon after ctx is done.
 	Summarize(ctx context.Context, r SummaryRequest) (SummaryResult, error)
 }
 
@@ -82,23 +82,25 @@ type summary struct {
 
 // escalate tries the levels in order; the last, cutting, cannot fail. If the
 // guard or the breaker keeps the summarizer from being asked, the error wraps
-// errRefused; under pressure the text is cut down instead. Other errors are
-// ctx's alone.
+// errRefused; under pressure the text is cut down instead, also when there is no
+// more time to ask. Other errors are ctx's alone.
 func (s *sweeper) escalate(ctx context.Context, t text) (summary, error) {
 	for _, level := range []memory.Level{memory.LevelNormal, memory.LevelAggressive} {
 		t.Level = level
-		result, err := s.ask(ctx, t.SummaryRequest)
+		result, err := s.ask(t.SummaryRequest)
 		switch {
 		case ctx.Err() != nil:
 			return summary{}, fmt.Errorf("summarise: %w", ctx.Err())
+		case err == nil:
+			return summary{result, level}, nil
+		case s.asking.Err() != nil:
+			return summary{cutDown(t), memory.LevelFallback}, nil
 		case errors.Is(err, errRefused):
 			s.refused = err
 			if !s.plan.pressure {
 				return summary{}, err
 			}
 			return summary{cutDown(t), memory.LevelFallback}, nil
-		case err == nil:
-			return summary{result, level}, nil
 		}
 		s.failed = true
 		s.engine.log.Warn("no summary", "session", s.turn.Session, "level", level, "error", err)
@@ -108,10 +110,10 @@ func (s *sweeper) escalate(ctx context.Context, t text) (summary, error) {
 
 // ask returns one summary that is worth having. An answer that the room cut off
 // is asked for again with twice as much, never with the same request.
-func (s *sweeper) ask(ctx context.Context, r SummaryRequest) (SummaryResult, error) {
+func (s *sweeper) ask(r SummaryRequest) (SummaryResult, error) {
 	source := tokens.Estimate(r.Transcript)
 	for r.Room = min(r.MaxTokens, maxRoom); ; r.Room = min(2*r.Room, maxRoom) {
-		result, err := s.call(ctx, r)
+		result, err := s.call(r)
 		if err != nil {
 			return SummaryResult{}, err
 		}
@@ -131,8 +133,11 @@ func (s *sweeper) ask(ctx context.Context, r SummaryRequest) (SummaryResult, err
 }
 
 // call asks the summarizer once, if the guard and the breaker allow it.
-func (s *sweeper) call(ctx context.Context, r SummaryRequest) (SummaryResult, error) {
-	e := s.engine
+func (s *sweeper) call(r SummaryRequest) (SummaryResult, error) {
+	e, ctx := s.engine, s.asking
+	if err := ctx.Err(); err != nil {
+		return SummaryResult{}, err
+	}
 	if err := e.admit(s.state); err != nil {
 		return SummaryResult{}, err
 	}

@@ -72,8 +72,12 @@ type plan struct {
 	// smallest is the run that is worth a change of the prompt's beginning.
 	smallest int
 	// pressure says that somebody waits, with a prompt that is too long: there
-	// is no time for repairs, and a cut is better than nothing.
+	// is no time for repairs, and a cut is better than nothing. The summarizer
+	// may be asked for as long as patience, then texts are cut.
 	pressure bool
+	patience time.Duration
+	// hurry says not to wait for another sweep of the session.
+	hurry bool
 }
 
 // continuous is the plan of cadence, gap and manual runs.
@@ -87,6 +91,8 @@ type sweeper struct {
 	turn   Turn
 	plan   plan
 	state  *sessionState
+	// asking is done when the summarizer may be asked no more.
+	asking context.Context
 	report SweepReport
 	// failed says that the summarizer gave nothing of use in this sweep, and
 	// refused is why it was not asked.
@@ -106,24 +112,31 @@ var errStopped = errors.New("stopped")
 // summaries are condensed. Every pass that was committed stays, also when an
 // error is returned.
 func (e *Engine) sweep(ctx context.Context, t Turn, p plan) (SweepReport, error) {
-	state, leave, err := e.enter(ctx, t.Session)
+	entered, state, leave, err := e.enter(ctx, t.Session, p)
 	if err != nil {
 		return SweepReport{}, err
 	}
 	defer leave()
-	limited, cancel := context.WithTimeout(ctx, maxSweep)
+	limited, cancel := context.WithTimeout(entered, maxSweep)
 	defer cancel()
-	s := &sweeper{engine: e, turn: t, plan: p, state: state}
-	frontier, err := s.read(limited)
-	if err != nil {
-		return s.report, err
+	s := &sweeper{engine: e, turn: t, plan: p, state: state, asking: limited}
+	if p.pressure {
+		var stop context.CancelFunc
+		s.asking, stop = context.WithTimeout(limited, p.patience)
+		defer stop()
 	}
-	s.report.ItemsBefore, s.report.TokensBefore = s.report.ItemsAfter, s.report.TokensAfter
-	switch err := s.run(limited, frontier); {
+	frontier, err := s.read(limited)
+	if err == nil {
+		s.report.ItemsBefore, s.report.TokensBefore = s.report.ItemsAfter, s.report.TokensAfter
+		err = s.run(limited, frontier)
+	}
+	switch {
 	case err == nil:
 	case errors.Is(err, errStopped):
 	case errors.Is(err, errRefused):
 		s.report.Stopped = err.Error()
+	case errors.Is(context.Cause(limited), errPreempted):
+		s.report.Stopped = errPreempted.Error()
 	case limited.Err() != nil && ctx.Err() == nil:
 		s.report.Stopped = stoppedBounds
 	default:

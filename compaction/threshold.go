@@ -2,6 +2,7 @@ package compaction
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,6 +27,7 @@ func (e *Engine) threshold(w Window) plan {
 		leaf: leafTokens, condensed: condensedTokens, enough: enough,
 		// A change of the prompt's beginning shall make room for some turns.
 		smallest: max(minWorth, w.Budget/20),
+		hurry:    true,
 	}
 }
 
@@ -33,7 +35,9 @@ func (e *Engine) threshold(w Window) plan {
 func (e *Engine) pressing(w Window) plan {
 	p := e.threshold(w)
 	p.keep, p.keepTokens, p.atLeast = e.config.keepRecent(), 0, 0
-	p.smallest, p.pressure = minWorth, true
+	p.smallest, p.pressure, p.hurry = minWorth, true, false
+	// The other half of the time is for what was cut to be stored.
+	p.patience = e.config.gapDeadline() / 2
 	return p
 }
 
@@ -43,8 +47,8 @@ func (e *Engine) fills(f memory.Frontier, w Window, part float64) bool {
 
 // Threshold runs after an answer if the next prompt would fill more of its
 // budget than configured. It returns when the run is over, so that the caller
-// chooses the background. A run that is not due, or that finds nothing to
-// summarise, returns a report of OutcomeSkipped and leaves no record.
+// chooses the background. While another run changes the session, it is skipped.
+// A run that is not due, or that finds nothing to summarise, returns a report of OutcomeSkipped and leaves no record.
 func (e *Engine) Threshold(ctx context.Context, t Turn, w Window) (Report, error) {
 	report := Report{Trigger: memory.TriggerThreshold, Outcome: memory.OutcomeSkipped, Reason: ReasonNotDue, At: t.At}
 	if e.config.Threshold <= 0 || w.Budget <= 0 {
@@ -68,6 +72,9 @@ func (e *Engine) Threshold(ctx context.Context, t Turn, w Window) (Report, error
 	began := time.Now()
 	report.Reason = ""
 	report.Sweep, err = e.sweep(ctx, t, e.threshold(w))
+	if errors.Is(err, errBusy) {
+		return e.skip(ctx, t, report, ReasonBusySession)
+	}
 	report.Took = time.Since(began)
 	return e.swept(ctx, t, report, err)
 }
