@@ -208,10 +208,12 @@ func (s *sweeper) passOver(ctx context.Context, f memory.Frontier, find func(mem
 			s.state.setBarren(w)
 			continue
 		}
-		if err := s.commit(ctx, f, w, text); err != nil {
+		// What is made is stored, and told, even if the sweep is to end: else
+		// nobody knew whether it was.
+		if err := s.commit(context.WithoutCancel(ctx), f, w, text); err != nil {
 			return f, err
 		}
-		if f, err = s.read(ctx); err != nil {
+		if f, err = s.read(context.WithoutCancel(ctx)); err != nil {
 			return f, err
 		}
 	}
@@ -425,7 +427,7 @@ func (s *sweeper) repair(ctx context.Context, f memory.Frontier) (memory.Frontie
 		case !repaired:
 			return f, nil
 		}
-		if f, err = s.read(ctx); err != nil {
+		if f, err = s.read(context.WithoutCancel(ctx)); err != nil {
 			return f, err
 		}
 		// The place is the same; a summary whose sources were repaired first is
@@ -464,7 +466,7 @@ func (s *sweeper) repairOne(ctx context.Context, r memory.Revision, v memory.Sum
 	if err != nil || text.Level == memory.LevelFallback {
 		return false, err
 	}
-	repaired, err := s.engine.store.RepairSummary(ctx, s.turn.User, r, v.ID, text)
+	repaired, err := s.engine.store.RepairSummary(context.WithoutCancel(ctx), s.turn.User, r, v.ID, text)
 	if err != nil {
 		return false, fmt.Errorf("repair summary: %w", err)
 	}
