@@ -667,7 +667,7 @@ func transcript(messages []memory.Message) string {
 	return b.String()
 }
 
-// Only the newest refresh stays as it is; the one before becomes a line.
+// C17: only the newest refresh stays as it is; the one before becomes a line.
 func TestOlderRefreshBecomesALine(t *testing.T) {
 	w := newWorld(t)
 	hand := says("calendar", "SECRET WORD aardvark")

@@ -899,3 +899,39 @@ func (w *world) checkPairs(t interface{ Fatalf(string, ...any) }) {
 		}
 	}
 }
+
+// A transcript whose tools answer late, twice, under one id or not at all costs
+// linear time, and is summarised all the same.
+func TestHostilePairsDoNotKeepASessionFromBeingSummarised(t *testing.T) {
+	w := newWorld(t)
+	var drafts []memory.Draft
+	put := func(role memory.Role, source memory.Source, b memory.Block) {
+		drafts = append(drafts, memory.Draft{Role: role, Source: source, Blocks: []memory.Block{b}, At: w.at})
+	}
+	result := func(id string) memory.Block { return memory.ToolResult(id, "grep", wrapped(t, "a result"), false) }
+	put(memory.RoleAssistant, memory.SourceAssistant, memory.ToolCall("far", "grep", json.RawMessage(`{}`)))
+	for i := range 4000 {
+		switch i % 4 {
+		case 0:
+			put(memory.RoleAssistant, memory.SourceAssistant, memory.ToolCall("same", "grep", json.RawMessage(`{}`)))
+		case 1:
+			put(memory.RoleTool, memory.SourceTool, result("same"))
+		case 2:
+			put(memory.RoleTool, memory.SourceTool, result("nobody asked"))
+		default:
+			put(memory.RoleAssistant, memory.SourceAssistant, memory.ToolCall(fmt.Sprint("never answered ", i), "grep", json.RawMessage(`{}`)))
+		}
+	}
+	put(memory.RoleTool, memory.SourceTool, result("far"))
+	if _, err := w.store.Append(t.Context(), w.anna, w.session, drafts...); err != nil {
+		t.Fatal(err)
+	}
+	engine := w.asking(compaction.NewOffline(), compaction.Config{})
+	for range 3 {
+		w.compact(engine)
+	}
+	if f := w.frontier(); len(f.Items) > 40 {
+		t.Errorf("%d items are left", len(f.Items))
+	}
+	w.checkCoverage()
+}

@@ -10,8 +10,8 @@ import (
 )
 
 // The spend guard: so many calls of the summarizer for one session within the
-// window, then rest. A sweep makes two calls a pass at most unless answers are
-// cut, so that a single one does not meet it.
+// window, then rest. A pass whose first answers are good makes one call, two with
+// text from outside: a whole sweep of such passes does not meet it.
 const (
 	guardCalls  = 24
 	guardWindow = 10 * time.Minute
