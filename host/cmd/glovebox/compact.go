@@ -14,9 +14,9 @@ import (
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// writer opens a host that asks no hands, to change what is stored. Another
+// openHost opens a host that asks no hands, to change what is stored. Another
 // process that writes is memory.ErrInUse.
-func (a *app) writer(c *cobra.Command) (*host.Host, error) {
+func (a *app) openHost(c *cobra.Command) (*host.Host, error) {
 	config, err := a.config()
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (a *app) sessionCompact() *cobra.Command {
 		Long: "Summarise all but the recent messages of a conversation now, whatever triggers are configured, and say what\n" +
 			"was done. No message is changed or lost: a summary can be expanded.",
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			h, err := a.writer(c)
+			h, err := a.openHost(c)
 			if err != nil {
 				return err
 			}
