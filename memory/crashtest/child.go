@@ -255,7 +255,7 @@ func (c *child) acknowledge(ctx context.Context, e *event, messages ...memory.Me
 var words = strings.Fields("pump hall valve percent dentist invoice harbour train Tuesday noon budget draft garden letter engine river copper window ladder museum")
 
 // draft is what one says in a session. All of it follows from the seed, and no
-// two are equal. One in four has an event key, one in fifty is too large to be
+// two are equal. One in four has an event key, one in a hundred is too large to be
 // shown.
 func draft(session memory.SessionID, seed uint64) (memory.Draft, error) {
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -289,7 +289,7 @@ func draft(session memory.SessionID, seed uint64) (memory.Draft, error) {
 		}
 		d.Blocks = append(d.Blocks, memory.External(content))
 	}
-	if random.IntN(50) == 0 {
+	if random.IntN(100) == 0 {
 		var b strings.Builder
 		for b.Len() < largeText {
 			b.WriteString(sentence(session, random.Uint64(), random))

@@ -41,7 +41,11 @@ const (
 
 // maxFrames is the most that a child says before it is killed; a few percent
 // of the children are not yet past their opening by then.
-const maxFrames = 600
+const maxFrames = 400
+
+// roundsOfAPlace is how many children write to one store, before it becomes so
+// large that to compare it takes longer than to write it.
+const roundsOfAPlace = 2 * roundsOfACycle
 
 // slowest bounds how long a child is waited for.
 const slowest = 2 * time.Minute
@@ -53,6 +57,10 @@ type place struct {
 	again  []batch
 }
 
+func newPlace(t *testing.T) *place {
+	return &place{dir: t.TempDir(), ledger: newLedger()}
+}
+
 // Kill starts processes that write to stores of the engine, kills each at an
 // instant of its own, opens the store after each and proves that all is there
 // which must be, and nothing else. TestMain must call Child with the same
@@ -61,13 +69,17 @@ func Kill(t *testing.T, engine Engine, options Options) Counts {
 	t.Helper()
 	t.Logf("seed %d", options.Seed)
 	random := rand.New(rand.NewPCG(options.Seed, 0))
-	lasting := place{dir: t.TempDir(), ledger: newLedger()}
+	lasting := newPlace(t)
 	var total Counts
 	for round := range options.Kills {
-		p, whileOpening := &lasting, false
+		if round > 0 && round%roundsOfAPlace == 0 {
+			total.add(lasting.ledger.counts)
+			lasting = newPlace(t)
+		}
+		p, whileOpening := lasting, false
 		switch {
 		case round%roundsOfACycle == roundCreate:
-			p, whileOpening = &place{dir: t.TempDir(), ledger: newLedger()}, true
+			p, whileOpening = newPlace(t), true
 		case round%roundsOfACycle == roundMigrate && options.Older != nil:
 			p, whileOpening = older(t, engine, options.Older), true
 		}
@@ -81,7 +93,7 @@ func Kill(t *testing.T, engine Engine, options Options) Counts {
 		if err := p.examine(t.Context(), engine); err != nil {
 			t.Fatalf("after kill %d of seed %d: %v", round+1, options.Seed, err)
 		}
-		if p != &lasting {
+		if p != lasting {
 			total.add(p.ledger.counts)
 		}
 	}
@@ -106,7 +118,7 @@ func (c *Counts) add(other Counts) {
 // from a second one that is migrated in peace.
 func older(t *testing.T, engine Engine, write func(dir string) error) *place {
 	t.Helper()
-	p, peaceful := &place{dir: t.TempDir(), ledger: newLedger()}, t.TempDir()
+	p, peaceful := newPlace(t), t.TempDir()
 	if err := errors.Join(write(p.dir), write(peaceful)); err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,11 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -271,11 +273,59 @@ func connect(path, mode string, connections int, pragmas ...string) (*sql.DB, er
 // look checks the file before a connection that could change it is made: the
 // first thing that a writer does is to set the journal mode.
 func (s *Store) look(ctx context.Context) error {
-	db, err := connect(s.path, "ro", 1)
+	mode := "ro"
+	if hot, err := s.diedBeforeWAL(); err != nil {
+		return err
+	} else if hot {
+		mode = "rw"
+	}
+	db, err := connect(s.path, mode, 1)
 	if err != nil {
 		return err
 	}
 	return errors.Join(s.checkVersion(ctx, db), db.Close())
+}
+
+// diedBeforeWAL reports whether a rollback journal lies beside a file of ours,
+// or one that was to become ours: whoever set the journal mode of a new file, or
+// of a backup, died over it. Only a connection that may write can read the file
+// then, since it undoes what was half done. Another program's file is not
+// touched.
+func (s *Store) diedBeforeWAL() (bool, error) {
+	journal := make([]byte, 20)
+	n, err := readBeginning(s.path+"-journal", journal)
+	if err != nil || n < len(journal) || !bytes.HasPrefix(journal, []byte(journalMagic)) {
+		// Without a whole head it undoes nothing.
+		return false, err
+	}
+	header := make([]byte, 72)
+	if n, err = readBeginning(s.path, header); err != nil {
+		return false, err
+	}
+	// See "The Rollback Journal" and "The Database Header" in SQLite's
+	// description of its file format.
+	wasEmpty := binary.BigEndian.Uint32(journal[16:]) == 0
+	isOurs := n == len(header) && binary.BigEndian.Uint32(header[68:]) == applicationID
+	return wasEmpty || isOurs, nil
+}
+
+const journalMagic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+
+// readBeginning fills buffer from a file and returns how much there was; 0 if
+// there is no such file.
+func readBeginning(path string, buffer []byte) (int, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	} else if err != nil {
+		return 0, writable(err)
+	}
+	defer file.Close()
+	n, err := io.ReadFull(file, buffer)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = nil
+	}
+	return n, err
 }
 
 // checkVersion refuses what this version cannot work with.
@@ -459,6 +509,9 @@ func explain(err error) error {
 	failure, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
 		return err
+	}
+	if failure.Code() == sqlite3.SQLITE_READONLY_ROLLBACK {
+		return fmt.Errorf("%w: a program died while it wrote to the file: open it for writing once, with the program that it belongs to: %w", memory.ErrReadOnly, err)
 	}
 	switch failure.Code() & 0xff {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
