@@ -30,9 +30,9 @@ import (
 type Engine struct {
 	// Open opens the store that lives in dir, and makes it the first time.
 	Open func(ctx context.Context, dir string) (memory.Store, error)
-	// Check returns what the engine itself finds to be wrong with a store. Nil
-	// means that it has no such thing.
-	Check func(ctx context.Context, store memory.Store) ([]string, error)
+	// Check returns what the engine itself finds to be wrong with the store,
+	// which is open and lives in dir. Nil means that it has no such thing.
+	Check func(ctx context.Context, dir string, store memory.Store) ([]string, error)
 	// Files returns the paths of all files that a store in dir has. Nil means
 	// that they cannot be looked into.
 	Files func(dir string) ([]string, error)

@@ -11,16 +11,19 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// Options for Kill.
+// Options for Run.
 type Options struct {
+	// Dir is an empty directory for the stores.
+	Dir string
 	// Seed chooses what the children do and when they die. The same seed gives
 	// the same choices; how far a process comes meanwhile is the machine's.
 	Seed uint64
@@ -47,6 +50,9 @@ const maxFrames = 400
 // large that to compare it takes longer than to write it.
 const roundsOfAPlace = 2 * roundsOfACycle
 
+// createTime is about how long it takes to make a store.
+const createTime = 30 * time.Millisecond
+
 // slowest bounds how long a child is waited for.
 const slowest = 2 * time.Minute
 
@@ -57,48 +63,47 @@ type place struct {
 	again  []batch
 }
 
-func newPlace(t *testing.T) *place {
-	return &place{dir: t.TempDir(), ledger: newLedger()}
-}
+func newPlace(dir string) *place { return &place{dir: dir, ledger: newLedger()} }
 
-// Kill starts processes that write to stores of the engine, kills each at an
+// Run starts processes that write to stores of the engine, kills each at an
 // instant of its own, opens the store after each and proves that all is there
-// which must be, and nothing else. TestMain must call Child with the same
-// engine.
-func Kill(t *testing.T, engine Engine, options Options) Counts {
-	t.Helper()
-	t.Logf("seed %d", options.Seed)
+// which must be, and nothing else. The error says what is not. The program must
+// call Child with the same engine.
+func Run(ctx context.Context, engine Engine, options Options) (Counts, error) {
 	random := rand.New(rand.NewPCG(options.Seed, 0))
-	lasting := newPlace(t)
 	var total Counts
+	var lasting *place
 	for round := range options.Kills {
-		if round > 0 && round%roundsOfAPlace == 0 {
-			total.add(lasting.ledger.counts)
-			lasting = newPlace(t)
+		dir := filepath.Join(options.Dir, strconv.Itoa(round))
+		if round%roundsOfAPlace == 0 {
+			lasting = newPlace(dir)
 		}
-		p, whileOpening := lasting, false
+		p, frames, delay := lasting, 1+random.IntN(maxFrames), time.Duration(random.Int64N(int64(3*time.Millisecond)))
 		switch {
 		case round%roundsOfACycle == roundCreate:
-			p, whileOpening = newPlace(t), true
+			p, frames, delay = newPlace(dir), 1, time.Duration(random.Int64N(int64(createTime)))
 		case round%roundsOfACycle == roundMigrate && options.Older != nil:
-			p, whileOpening = older(t, engine, options.Older), true
+			var took time.Duration
+			var err error
+			if p, took, err = older(ctx, dir, engine, options.Older); err != nil {
+				return total, fmt.Errorf("older store: %w", err)
+			}
+			frames, delay = 1, time.Duration(random.Int64N(int64(took)))
 		}
-		frames, delay := 1, time.Duration(random.Int64N(int64(40*time.Millisecond)))
-		if !whileOpening {
-			frames, delay = 1+random.IntN(maxFrames), time.Duration(random.Int64N(int64(3*time.Millisecond)))
+		err := os.MkdirAll(p.dir, 0o700)
+		if err == nil {
+			err = p.kill(ctx, orders{Dir: p.dir, Seed: options.Seed, Round: round, Again: p.again}, frames, delay)
 		}
-		if err := p.kill(t, orders{Dir: p.dir, Seed: options.Seed, Round: round, Again: p.again}, frames, delay); err != nil {
-			t.Fatalf("round %d of seed %d: %v", round, options.Seed, err)
+		if err != nil {
+			return total, fmt.Errorf("child %d of seed %d: %w", round+1, options.Seed, err)
 		}
-		if err := p.examine(t.Context(), engine); err != nil {
-			t.Fatalf("after kill %d of seed %d: %v", round+1, options.Seed, err)
+		if err := p.examine(ctx, engine); err != nil {
+			return total, fmt.Errorf("after kill %d of seed %d: %w", round+1, options.Seed, err)
 		}
-		if p != lasting {
-			total.add(p.ledger.counts)
-		}
+		total.add(p.ledger.counts)
+		p.ledger.counts = Counts{}
 	}
-	total.add(lasting.ledger.counts)
-	return total
+	return total, nil
 }
 
 func (c *Counts) add(other Counts) {
@@ -114,30 +119,32 @@ func (c *Counts) add(other Counts) {
 	c.Dropped += other.Dropped
 }
 
-// older returns a place with a store of an older schema. What is in it is read
-// from a second one that is migrated in peace.
-func older(t *testing.T, engine Engine, write func(dir string) error) *place {
-	t.Helper()
-	p, peaceful := newPlace(t), t.TempDir()
-	if err := errors.Join(write(p.dir), write(peaceful)); err != nil {
-		t.Fatal(err)
+// older returns a place with a store of an older schema, and how long it takes
+// to migrate one. What is in it is read from a second one that is migrated in
+// peace.
+func older(ctx context.Context, dir string, engine Engine, write func(dir string) error) (*place, time.Duration, error) {
+	p, peaceful := newPlace(dir), dir+"-migrated"
+	for _, dir := range []string{p.dir, peaceful} {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), write(dir)); err != nil {
+			return nil, 0, err
+		}
 	}
-	store, err := engine.Open(t.Context(), peaceful)
+	began := time.Now()
+	store, err := engine.Open(ctx, peaceful)
 	if err != nil {
-		t.Fatal(err)
+		return nil, 0, err
 	}
-	if err := errors.Join(p.ledger.adopt(t.Context(), store), store.Close()); err != nil {
-		t.Fatal(err)
+	took := time.Since(began)
+	err = errors.Join(p.ledger.adopt(ctx, store), store.Close(), os.RemoveAll(peaceful))
+	if err == nil && len(p.ledger.sessions) == 0 {
+		err = errors.New("it is empty and proves nothing")
 	}
-	if len(p.ledger.sessions) == 0 {
-		t.Fatal("the older store is empty: it proves nothing")
-	}
-	return p
+	return p, took, err
 }
 
 // kill runs a child and kills it when delay has passed since it sent that many
 // frames.
-func (p *place) kill(t *testing.T, o orders, frames int, delay time.Duration) error {
+func (p *place) kill(ctx context.Context, o orders, frames int, delay time.Duration) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -151,7 +158,7 @@ func (p *place) kill(t *testing.T, o orders, frames int, delay time.Duration) er
 		return err
 	}
 	defer from.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), slowest)
+	ctx, cancel := context.WithTimeout(ctx, slowest)
 	defer cancel()
 	command := exec.CommandContext(ctx, self)
 	command.Env = append(os.Environ(), childOrders+"="+string(text))
@@ -220,7 +227,7 @@ func (p *place) examine(ctx context.Context, engine Engine) error {
 		err = p.ledger.searchFinds(ctx, store)
 	}
 	if engine.Check != nil {
-		found, checkErr := engine.Check(ctx, store)
+		found, checkErr := engine.Check(ctx, p.dir, store)
 		err = errors.Join(err, checkErr)
 		for _, finding := range found {
 			err = errors.Join(err, fmt.Errorf("the store's own check: %s", finding))

@@ -334,8 +334,10 @@ func (s *Store) Expand(ctx context.Context, user memory.UserID, id memory.Summar
 		if !exists {
 			return memory.ErrNotFound
 		}
+		// CROSS JOIN begins with the summary: the planner would begin with the
+		// sources of all summaries of everybody.
 		rows, err := tx.QueryContext(ctx, `WITH RECURSIVE below (id) AS (SELECT `+ownSummary+` UNION ALL SELECT o.source_summary_id FROM below JOIN summary_sources o ON o.summary_id = below.id WHERE o.source_summary_id IS NOT NULL) `+
-			selectMessages+` JOIN summary_sources o ON o.message_id = m.id JOIN below ON below.id = o.summary_id WHERE m.seq > ?3 ORDER BY m.seq LIMIT ?4`,
+			selectMessages+` WHERE m.id IN (SELECT o.message_id FROM below CROSS JOIN summary_sources o ON o.summary_id = below.id WHERE o.message_id IS NOT NULL) AND m.seq > ?3 ORDER BY m.seq LIMIT ?4`,
 			blob(id), blob(user), q.After, limit(q.Limit))
 		messages, err = all(rows, err, scanMessage)
 		return err
