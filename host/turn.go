@@ -27,7 +27,17 @@ type Message struct {
 	// tick, or another of those that are not an answer, a tool's result or an
 	// injection.
 	Source memory.Source
+	// EventKey, if not empty, identifies the message within Session, which must
+	// be given: sent again with it, because the first time did not end well or
+	// nobody learned how, the message is stored once and answered once. It is at
+	// most maxEventKey bytes, else as memory.Draft has it.
+	EventKey string
 }
+
+// answerKey begins the event key of the answer to a message that has one.
+const answerKey = "answer to "
+
+const maxEventKey = memory.MaxEventKey - len(answerKey)
 
 // Answer is what came of a message.
 type Answer struct {
@@ -74,7 +84,10 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	if strings.TrimSpace(m.Text) == "" {
 		return Answer{}, fmt.Errorf("send: the message is empty: %w", memory.ErrInvalid)
 	}
-	draft := memory.Draft{Role: memory.RoleUser, Source: m.Source, Blocks: []memory.Block{memory.Text(m.Text)}, At: h.now()}
+	if len(m.EventKey) > maxEventKey || m.EventKey != "" && m.Session.IsZero() {
+		return Answer{}, fmt.Errorf("send: an event key is at most %d bytes long and belongs to a session: %w", maxEventKey, memory.ErrInvalid)
+	}
+	draft := memory.Draft{Role: memory.RoleUser, Source: m.Source, Blocks: []memory.Block{memory.Text(m.Text)}, EventKey: m.EventKey, At: h.now()}
 	if err := draft.Check(); err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
@@ -106,12 +119,22 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 		h.log.Warn("gap refresh", "session", session.ID, "error", err)
 	}
 	draft.At = turn.At
-	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
+	asked, err := h.store.Append(ctx, user.ID, session.ID, draft)
+	if err != nil {
 		return answer, fmt.Errorf("send: store message: %w", err)
+	}
+	if sentBefore := asked[0].Seq <= int64(session.Messages); sentBefore {
+		answer.Message, err = h.answerTo(ctx, user.ID, asked[0])
+		if err == nil || !errors.Is(err, memory.ErrNotFound) {
+			return answer, err
+		}
 	}
 	reply, err := h.converse(ctx, turn, agent, &answer)
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
+	}
+	if m.EventKey != "" {
+		reply.EventKey = answerKey + m.EventKey
 	}
 	// The answer exists: it is kept even if the caller has gone meanwhile.
 	stored, err := h.store.Append(context.WithoutCancel(ctx), user.ID, session.ID, reply)
@@ -121,6 +144,21 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	answer.Message = stored[0]
 	h.afterAnswer(context.WithoutCancel(ctx), turn, agent, session.Exchanges, stored[0])
 	return answer, nil
+}
+
+// answerTo returns the answer to a message with an event key, or
+// memory.ErrNotFound.
+func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Message) (memory.Message, error) {
+	after, err := h.store.Messages(ctx, user, asked.Session, memory.MessageQuery{After: asked.Seq})
+	if err != nil {
+		return memory.Message{}, fmt.Errorf("send: read what followed the message: %w", err)
+	}
+	for _, m := range after {
+		if m.EventKey == answerKey+asked.EventKey {
+			return m, nil
+		}
+	}
+	return memory.Message{}, memory.ErrNotFound
 }
 
 // afterAnswer begins the background work of a turn.
