@@ -522,6 +522,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", memory.ErrForeign, err)
 	case sqlite3.SQLITE_FULL:
 		return fmt.Errorf("the disk is full, nothing was written: %w", err)
+	case sqlite3.SQLITE_IOERR:
+		return fmt.Errorf("the file cannot be read or written, look whether the disk is full or failing: %w", err)
 	case sqlite3.SQLITE_CORRUPT:
 		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
