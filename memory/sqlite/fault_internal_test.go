@@ -14,16 +14,24 @@ import (
 // syncs the WAL with every commit (2 is FULL), also after a transaction of its
 // own was refused, and no reader can write.
 func TestConnectionsAreDurable(t *testing.T) {
-	for _, older := range []bool{false, true} {
+	for _, backup := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "glovebox.db")
-		if older {
+		if backup {
+			// As a backup tool leaves it.
+			store, err := Open(t.Context(), path, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Close(); err != nil {
+				t.Fatal(err)
+			}
 			db, err := sql.Open("sqlite", "file:"+path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			// As a backup tool leaves it.
-			if _, err := db.ExecContext(t.Context(), "PRAGMA journal_mode = DELETE"); err != nil {
-				t.Fatal(err)
+			mode := ""
+			if err := db.QueryRowContext(t.Context(), "PRAGMA journal_mode = DELETE").Scan(&mode); err != nil || mode != "delete" {
+				t.Fatal(mode, err)
 			}
 			if err := db.Close(); err != nil {
 				t.Fatal(err)

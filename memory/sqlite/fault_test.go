@@ -175,7 +175,7 @@ func TestCutWAL(t *testing.T) {
 	}
 	ends := commits(t, wal)
 	random := rand.New(rand.NewPCG(2, 2))
-	for range 40 {
+	for range 24 {
 		dir := t.TempDir()
 		copyDatabase(t, original, dir)
 		changed := append([]byte(nil), wal...)
@@ -414,7 +414,7 @@ func raceToOpen(dir string) int {
 // Of processes that make the same new database at the same time, one gets it,
 // and the others are told that it is in use.
 func TestProcessesRaceToOpen(t *testing.T) {
-	const racers, rounds = 4, 5
+	const racers, rounds = 3, 4
 	for range rounds {
 		dir := t.TempDir()
 		var told []io.WriteCloser
