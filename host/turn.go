@@ -146,21 +146,6 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	return answer, nil
 }
 
-// answerTo returns the answer to a message with an event key, or
-// memory.ErrNotFound.
-func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Message) (memory.Message, error) {
-	after, err := h.store.Messages(ctx, user, asked.Session, memory.MessageQuery{After: asked.Seq})
-	if err != nil {
-		return memory.Message{}, fmt.Errorf("send: read what followed the message: %w", err)
-	}
-	for _, m := range after {
-		if m.EventKey == answerKey+asked.EventKey {
-			return m, nil
-		}
-	}
-	return memory.Message{}, memory.ErrNotFound
-}
-
 // afterAnswer begins the background work of a turn.
 func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, before int, answer memory.Message) {
 	cadence, threshold := h.config.Compaction.ContinuousInterval > 0, h.config.Compaction.Threshold > 0
@@ -228,6 +213,21 @@ func (h *Host) sessionFor(ctx context.Context, user memory.User, m Message) (mem
 		return session, a, nil
 	}
 	return memory.Session{}, agent{}, fmt.Errorf("session %s is with an agent that is not configured: %w", session.ID, memory.ErrNotFound)
+}
+
+// answerTo returns the answer to a message with an event key, or
+// memory.ErrNotFound.
+func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Message) (memory.Message, error) {
+	after, err := h.store.Messages(ctx, user, asked.Session, memory.MessageQuery{After: asked.Seq})
+	if err != nil {
+		return memory.Message{}, fmt.Errorf("send: read what followed the message: %w", err)
+	}
+	for _, m := range after {
+		if m.EventKey == answerKey+asked.EventKey {
+			return m, nil
+		}
+	}
+	return memory.Message{}, memory.ErrNotFound
 }
 
 func (h *Host) budget() int {

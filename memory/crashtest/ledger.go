@@ -483,7 +483,12 @@ func (l *ledger) settleMessages(ctx context.Context, store memory.Store, id memo
 		case len(e.Digests):
 			l.counts.Kept++
 		default:
-			faults = append(faults, fmt.Errorf("session %s: %d of the %d messages of a batch are there", id, kept, len(e.Digests)))
+			var where []string
+			for _, digest := range e.Digests {
+				_, acknowledged := s.messages[digest]
+				where = append(where, fmt.Sprintf("%+v, acknowledged before: %t", found[digest], acknowledged))
+			}
+			faults = append(faults, fmt.Errorf("session %s: %d of the %d messages of a batch with seeds %x are there: %q", id, kept, len(e.Digests), e.Seeds, where))
 		}
 	}
 	for digest, m := range found {
