@@ -19,6 +19,7 @@ import (
 var (
 	kills = flag.Int("kills", 0, "how many processes to kill; 0 is 20, with -short 5")
 	seed  = flag.Uint64("seed", 1, "what the processes to be killed do, and when they die")
+	keep  = flag.String("keep", "", "an empty directory in which the stores are left; none if empty")
 )
 
 func TestMain(m *testing.M) {
@@ -158,7 +159,11 @@ func TestKill(t *testing.T) {
 			n = 5
 		}
 	}
-	counts, err := crashtest.Run(t.Context(), engine, crashtest.Options{Dir: t.TempDir(), Seed: *seed, Kills: n, Older: older(t)})
+	dir := *keep
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	counts, err := crashtest.Run(t.Context(), engine, crashtest.Options{Dir: dir, Seed: *seed, Kills: n, Older: older(t)})
 	t.Logf("seed %d: %+v", *seed, counts)
 	if err != nil {
 		t.Fatal(err)
