@@ -254,9 +254,10 @@ func (c *child) acknowledge(ctx context.Context, e *event, messages ...memory.Me
 // words are what texts are made of.
 var words = strings.Fields("pump hall valve percent dentist invoice harbour train Tuesday noon budget draft garden letter engine river copper window ladder museum")
 
-// draft is what one says in a session. All of it follows from the seed, and no
-// two are equal. One in four has an event key, one in a hundred is too large to be
-// shown.
+// draft is what one says in a session. No two are equal. One in four has an event
+// key: all of it follows from the seed, so that it can be sent again. Of the
+// others some have external text, whose frame has a random id. One in a hundred
+// is too large to be shown.
 func draft(session memory.SessionID, seed uint64) (memory.Draft, error) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	text := sentence(session, seed, random)
@@ -275,14 +276,14 @@ func draft(session memory.SessionID, seed uint64) (memory.Draft, error) {
 		d.EventKey = fmt.Sprintf("event %x", seed)
 	}
 	d.Blocks = []memory.Block{memory.Text(text)}
-	switch random.IntN(10) {
-	case 0:
+	switch what := random.IntN(10); {
+	case what == 0:
 		input, err := json.Marshal(map[string]string{"query": sentence(session, seed+1, random)})
 		if err != nil {
 			return d, err
 		}
 		d.Blocks = append(d.Blocks, memory.ToolCall(fmt.Sprintf("call-%x", seed), "lookup", input))
-	case 1:
+	case what < 3 && d.EventKey == "":
 		content, err := outside(sentence(session, seed+1, random))
 		if err != nil {
 			return d, err

@@ -117,8 +117,9 @@ func (l *ledger) record(e event) error {
 		l.open[e.Op] = e
 		l.intend(e)
 	case stepDone:
+		intent := l.open[e.Op]
 		delete(l.open, e.Op)
-		return l.acknowledge(e)
+		return l.acknowledge(e, intent)
 	case stepRefused:
 		intent := l.open[e.Op]
 		delete(l.open, e.Op)
@@ -175,7 +176,7 @@ func (l *ledger) refuse(e event) {
 	}
 }
 
-func (l *ledger) acknowledge(e event) error {
+func (l *ledger) acknowledge(e, intent event) error {
 	switch e.Kind {
 	case kindUser:
 		l.user(e.User).exists = yes
@@ -184,6 +185,9 @@ func (l *ledger) acknowledge(e event) error {
 	case kindAppend:
 		s := l.session(e.User, e.Session)
 		for _, m := range e.Messages {
+			if !slices.Contains(intent.Digests, m.Digest) {
+				return fmt.Errorf("session %s: message %s was acknowledged, which says nothing of what was sent", e.Session, m.ID)
+			}
 			if known, ok := s.messages[m.Digest]; ok && known != m {
 				return fmt.Errorf("a message of session %s was acknowledged as %v, and then as %v", e.Session, known, m)
 			}
