@@ -45,6 +45,17 @@ func onSmallDisk(dir string) int {
 	}
 	defer syscall.Unmount(disk, syscall.MNT_DETACH)
 	held := filepath.Join(disk, "ballast")
+	// A new database that has no room at all is made when there is.
+	if err := os.WriteFile(held, make([]byte, 2*smallDisk), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		fmt.Println("never full:", err)
+		return 1
+	}
+	store, err := sqlite.Open(context.Background(), database(disk), sqlite.Options{})
+	if err == nil {
+		fmt.Println("made on a full disk:", store.Close())
+		return 1
+	}
+	fmt.Println("create:", err)
 	if err := os.WriteFile(held, make([]byte, ballast), 0o600); err != nil {
 		fmt.Println(err)
 		return 1
@@ -102,7 +113,7 @@ func fill(dir string, relieve func() error) int {
 		}
 		return nil
 	}
-	append1 := func(size int) error {
+	add := func(size int) error {
 		messages, err := store.Append(ctx, user, session.ID, said(strings.Repeat("x", size)), said("second of a batch"))
 		acknowledged = append(acknowledged, messages...)
 		return err
@@ -110,7 +121,7 @@ func fill(dir string, relieve func() error) int {
 	// Smaller ones go in when larger ones do not; then nothing does.
 	var full error
 	for size := 64 << 10; size > 0; {
-		if err := append1(size); err != nil {
+		if err := add(size); err != nil {
 			full = err
 			if err := check("after a write that failed", store); err != nil {
 				return fail("", err)
@@ -154,7 +165,7 @@ func fill(dir string, relieve func() error) int {
 		return fail("", err)
 	}
 	for range 3 {
-		if err := append1(10_000); err != nil {
+		if err := add(10_000); err != nil {
 			return fail("with room again:", err)
 		}
 	}
@@ -198,7 +209,7 @@ func TestDiskFull(t *testing.T) {
 			}
 			for line := range strings.Lines(text) {
 				what, message, _ := strings.Cut(line, ": ")
-				if (what == "full" || what == "reopen" || what == "close") && !strings.Contains(message, test.says) {
+				if (what == "create" || what == "full" || what == "reopen" || what == "close") && !strings.Contains(message, test.says) {
 					t.Errorf("%s", line)
 				}
 			}

@@ -209,9 +209,10 @@ func TestCutWAL(t *testing.T) {
 	}
 }
 
-// damage returns an error for what a store in a damaged file does, unless it is
-// one of: Open or a reading method says that the file is damaged; SQLite's own
-// check, which the doctor runs, finds it; or all is as it was.
+// damage says how a damaged file comes to light: Open or a reading method says
+// so, with advice; SQLite's own check, which the doctor runs, finds it; what the
+// pages say breaks the rules of package memory; or all is as it was. It returns
+// an error for anything else.
 func damage(t *testing.T, dir string, user memory.UserID, session memory.SessionID, all []memory.Message) (outcome string, err error) {
 	t.Helper()
 	explained := func(err error) (string, error) {
@@ -495,7 +496,7 @@ func readUntilTold(dir string) int {
 		sessions, err := store.Sessions(ctx, user.ID, memory.SessionQuery{})
 		for _, s := range sessions {
 			if err == nil {
-				err = crashtestSnapshot(ctx, store, s)
+				err = shownWhole(ctx, store, s)
 			}
 		}
 		if err != nil {
@@ -507,10 +508,10 @@ func readUntilTold(dir string) int {
 	return 0
 }
 
-// crashtestSnapshot reads what the model is shown of a session while others
+// shownWhole reads what the model is shown of a session while others
 // write to it: a frontier is of one moment, so it never stands for fewer
 // messages than were there before.
-func crashtestSnapshot(ctx context.Context, store memory.Store, s memory.Session) error {
+func shownWhole(ctx context.Context, store memory.Store, s memory.Session) error {
 	frontier, err := store.Frontier(ctx, s.User, s.ID)
 	if err != nil {
 		return err
@@ -587,7 +588,7 @@ func TestNobodyIsTurnedAway(t *testing.T) {
 			for {
 				s, err := store.Session(t.Context(), user, id)
 				if err == nil {
-					err = crashtestSnapshot(t.Context(), store, s)
+					err = shownWhole(t.Context(), store, s)
 				}
 				if err != nil {
 					t.Error(err)
