@@ -255,7 +255,8 @@ func (l *ledger) searchFinds(ctx context.Context, store memory.Store) error {
 		}
 		q := memory.WordQuery{Words: []memory.WeightedWord{{Text: word, Weight: 1}}}
 		for user := range l.users {
-			hits, err := store.SearchWords(ctx, user, q)
+			found, err := store.SearchWords(ctx, user, q)
+			hits := found.Hits
 			switch {
 			case errors.Is(err, errors.ErrUnsupported):
 				return nil

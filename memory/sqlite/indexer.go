@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"sync"
 	"time"
@@ -58,6 +59,8 @@ type indexer struct {
 
 	mu        sync.Mutex // held while a batch or a merge is made
 	tokenizer index.Tokenizer
+	// latest is when indexNew was last through.
+	latest time.Time
 	// grown are the users with new segments, which may have to be merged.
 	grown map[owner]bool
 }
@@ -130,7 +133,7 @@ func (i *indexer) run(ctx context.Context) {
 
 // recover looks for what an older version or an earlier process has left.
 func (i *indexer) recover(ctx context.Context) error {
-	return i.store.writing(ctx, "open the search index", func(ctx context.Context, tx *sql.Tx) error {
+	return i.store.writingIndex(ctx, "open the search index", func(ctx context.Context, tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, "SELECT DISTINCT user_id FROM index_segments WHERE version <> ?", index.Version)
 		users, err := all(rows, err, func(r row) (u memory.UserID, err error) { return u, r.Scan(into(&u)) })
 		if err != nil {
@@ -156,7 +159,7 @@ func (i *indexer) catchUp(ctx context.Context) error {
 	defer i.mu.Unlock()
 	for {
 		// One of each, so that a backlog is merged while it is indexed.
-		indexed, err := i.indexNew(ctx)
+		more, err := i.indexNew(ctx)
 		if err != nil {
 			return err
 		}
@@ -168,25 +171,27 @@ func (i *indexer) catchUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !indexed && !rebuilt && !merged {
+		if !more && !rebuilt && !merged {
 			return i.sweep(ctx)
 		}
 	}
 }
 
-// indexNew indexes a batch of what is behind each cursor.
-func (i *indexer) indexNew(ctx context.Context) (indexed bool, err error) {
+// indexNew indexes a batch of what is behind each cursor and reports whether
+// more is.
+func (i *indexer) indexNew(ctx context.Context) (more bool, err error) {
 	for _, k := range kinds {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		more, err := i.indexBatch(ctx, k)
+		moreOf, err := i.indexBatch(ctx, k)
 		if err != nil {
 			return false, err
 		}
-		indexed = indexed || more
+		more = more || moreOf
 	}
-	return indexed, nil
+	i.latest = time.Now()
+	return more, nil
 }
 
 func (i *indexer) indexBatch(ctx context.Context, k kind) (more bool, err error) {
@@ -196,15 +201,7 @@ func (i *indexer) indexBatch(ctx context.Context, k kind) (more bool, err error)
 		if at, err = readState(ctx, tx, k); err != nil {
 			return err
 		}
-		batch, err = readTexts(ctx, tx, k, memory.UserID{}, at.cursor, at.cursor+batchWindow)
-		if len(batch) == 0 && err == nil {
-			// A gap in the numbers, as a wipe leaves it, is gone over.
-			var next sql.NullInt64
-			err = tx.QueryRowContext(ctx, "SELECT min(number) FROM "+k.table()+" WHERE number > ?", at.cursor).Scan(&next)
-			if err == nil && next.Valid {
-				batch, err = readTexts(ctx, tx, k, memory.UserID{}, next.Int64-1, next.Int64+batchWindow)
-			}
-		}
+		batch, err = readTexts(ctx, tx, k, memory.UserID{}, at.cursor, math.MaxInt64)
 		return err
 	})
 	if err != nil || len(batch) == 0 {
@@ -214,7 +211,7 @@ func (i *indexer) indexBatch(ctx context.Context, k kind) (more bool, err error)
 	if err != nil {
 		return false, err
 	}
-	err = i.store.writing(ctx, "write the search index", func(ctx context.Context, tx *sql.Tx) error {
+	err = i.store.writingIndex(ctx, "write the search index", func(ctx context.Context, tx *sql.Tx) error {
 		if now, err := readState(ctx, tx, k); err != nil {
 			return err
 		} else if now != at {
@@ -226,7 +223,8 @@ func (i *indexer) indexBatch(ctx context.Context, k kind) (more bool, err error)
 		_, err := tx.ExecContext(ctx, "UPDATE index_state SET cursor = ? WHERE kind = ?", batch[len(batch)-1].number, k)
 		return err
 	})
-	return true, unmoved(err)
+	// What comes meanwhile is left to be indexed together with what follows.
+	return full(batch) || errors.Is(err, errMoved), unmoved(err)
 }
 
 // unmoved takes errMoved away: the next round reads what there is now.
@@ -266,7 +264,7 @@ func (i *indexer) rebuild(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = i.store.writing(ctx, "rebuild the search index", func(ctx context.Context, tx *sql.Tx) error {
+	err = i.store.writingIndex(ctx, "rebuild the search index", func(ctx context.Context, tx *sql.Tx) error {
 		if now, err := readState(ctx, tx, o.kind); err != nil {
 			return err
 		} else if now.drops != at.drops {
@@ -476,7 +474,7 @@ func (i *indexer) mergeOne(ctx context.Context) (merged bool, err error) {
 		err = i.merge(ctx, o, choice)
 		if errors.Is(err, index.ErrCorrupt) {
 			// All that it was made of is still there.
-			err = i.store.writing(ctx, "rebuild the search index", func(ctx context.Context, tx *sql.Tx) error { return rebuildIndex(ctx, tx, o.user) })
+			err = i.store.writingIndex(ctx, "rebuild the search index", func(ctx context.Context, tx *sql.Tx) error { return rebuildIndex(ctx, tx, o.user) })
 		}
 		return true, unmoved(err)
 	}
@@ -522,7 +520,7 @@ func (i *indexer) merge(ctx context.Context, o owner, parts []stored) error {
 	var id int64
 	written := 0
 	write := func(last bool) error {
-		return i.store.writing(ctx, "merge segments", func(ctx context.Context, tx *sql.Tx) error {
+		return i.store.writingIndex(ctx, "merge segments", func(ctx context.Context, tx *sql.Tx) error {
 			// A wipe or a rebuild may have come between: what is made of its
 			// words must not be written.
 			for _, p := range parts {
@@ -567,6 +565,9 @@ func (i *indexer) merge(ctx context.Context, o owner, parts []stored) error {
 		written += len(made.pages)
 		made.pages = nil
 		// A merge takes seconds; what is said meanwhile does not wait for it.
+		if time.Since(i.latest) < settle {
+			return nil
+		}
 		_, err := i.indexNew(ctx)
 		return err
 	})
@@ -596,30 +597,45 @@ func (i *indexer) missing(ctx context.Context, parts []stored, err error) error 
 
 // sweep deletes the segments that are not live, a few pages at a time.
 func (i *indexer) sweep(ctx context.Context) error {
-	for {
-		done := false
-		err := i.store.writing(ctx, "delete dead segments", func(ctx context.Context, tx *sql.Tx) error {
-			var id int64
-			if err := tx.QueryRowContext(ctx, "SELECT id FROM index_segments WHERE NOT live LIMIT 1").Scan(&id); errors.Is(err, sql.ErrNoRows) {
-				done = true
-				return nil
-			} else if err != nil {
-				return err
-			}
-			deleted, err := tx.ExecContext(ctx, "DELETE FROM index_pages WHERE id IN (SELECT id FROM index_pages WHERE id >= ? AND id < ? LIMIT ?)", id<<pageBits, (id+1)<<pageBits, batchPages)
+	for left := 0; left == 0; {
+		var any bool
+		if err := i.store.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM index_segments WHERE NOT live)").Scan(&any); err != nil || !any {
+			return err
+		}
+		left = batchPages
+		err := i.store.writingIndex(ctx, "delete dead segments", func(ctx context.Context, tx *sql.Tx) error {
+			rows, err := tx.QueryContext(ctx, "SELECT id FROM index_segments WHERE NOT live LIMIT ?", batchPages)
+			dead, err := all(rows, err, func(r row) (id int64, err error) { return id, r.Scan(&id) })
 			if err != nil {
 				return err
 			}
-			if n, err := deleted.RowsAffected(); err != nil || n == batchPages {
-				return err
+			for _, id := range dead {
+				deleted, err := tx.ExecContext(ctx, "DELETE FROM index_pages WHERE id IN (SELECT id FROM index_pages WHERE id >= ? AND id < ? LIMIT ?)", id<<pageBits, (id+1)<<pageBits, left)
+				if err != nil {
+					return err
+				}
+				n, err := deleted.RowsAffected()
+				if err != nil {
+					return err
+				}
+				// None left means that of this one there may be more.
+				if left -= int(n); left == 0 {
+					return nil
+				}
+				if _, err := tx.ExecContext(ctx, "DELETE FROM index_segments WHERE id = ?", id); err != nil {
+					return err
+				}
 			}
-			_, err = tx.ExecContext(ctx, "DELETE FROM index_segments WHERE id = ?", id)
-			return err
+			if len(dead) == batchPages {
+				left = 0
+			}
+			return nil
 		})
-		if err != nil || done {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // dropIndex deletes every row of the index that holds words of a user. It is

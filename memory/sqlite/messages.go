@@ -189,6 +189,7 @@ func (s *Store) append(ctx context.Context, what string, user memory.UserID, ses
 	if err != nil {
 		return nil, err
 	}
+	s.indexer.notify()
 	return stored, nil
 }
 

@@ -37,10 +37,20 @@ func (s *Store) reading(ctx context.Context, what string, f func(*sql.Tx) error)
 // f gets a context that does not end (to watch one costs more than to insert a
 // row), and ctx is asked once more before the commit.
 func (s *Store) writing(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
-	return s.asWriter(ctx, what, func(writer *sql.Conn) error {
+	err := s.asWriter(ctx, what, func(writer *sql.Conn) error {
 		clear(s.positions)
 		return transact(ctx, writer, f)
 	})
+	if err == nil {
+		s.indexer.notify()
+	}
+	return err
+}
+
+// writingIndex is writing for the indexer, which touches no session and need not
+// be told of it.
+func (s *Store) writingIndex(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
+	return s.asWriter(ctx, what, func(writer *sql.Conn) error { return transact(ctx, writer, f) })
 }
 
 // asWriter runs f with the connection that writes, which nobody else has
@@ -62,7 +72,6 @@ func (s *Store) asWriter(ctx context.Context, what string, f func(*sql.Conn) err
 	if err := f(writer); err != nil {
 		return s.failed(ctx, what, err)
 	}
-	s.indexer.notify()
 	return nil
 }
 

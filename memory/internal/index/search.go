@@ -94,7 +94,11 @@ func Search(ctx context.Context, sources []Source, q Query) (Result, error) {
 	s := &search{Query: q}
 	tokens := int64(0)
 	for _, source := range sources {
-		s.parts = append(s.parts, part{Source: source, base: s.documents, ranges: q.ranges(source.Segment)})
+		p := part{Source: source, base: s.documents, ranges: q.ranges(source.Segment)}
+		for _, r := range p.ranges {
+			p.looked += r.end - r.start
+		}
+		s.parts = append(s.parts, p)
 		s.documents += source.Documents()
 		tokens += source.Tokens
 	}
@@ -190,6 +194,7 @@ type part struct {
 	Source
 	base   int
 	ranges []span
+	looked int // documents in ranges
 }
 
 // word is a term of the query that documents have.
@@ -243,11 +248,7 @@ func (s *search) scan(ctx context.Context, words []word) (gain float64, err erro
 		costs, cost := make([]int, len(s.parts)), 0
 		for i, p := range s.parts {
 			if w.lists[i] != nil {
-				looked := 0
-				for _, r := range p.ranges {
-					looked += r.end - r.start
-				}
-				costs[i] = (w.lists[i].documents*looked + p.Documents() - 1) / p.Documents()
+				costs[i] = (w.lists[i].documents*p.looked + p.Documents() - 1) / p.Documents()
 				cost += costs[i]
 			}
 		}
@@ -273,7 +274,7 @@ func (s *search) scan(ctx context.Context, words []word) (gain float64, err erro
 		}
 		switch {
 		case complete:
-		case 2*w.documents > s.documents && found >= s.Limit:
+		case 2*w.documents > s.documents && !few:
 			clear(w.lists)
 		default:
 			gain += w.score
