@@ -374,3 +374,52 @@ func appendTo(b *testing.B) (*sqlite.Store, memory.UserID, memory.SessionID) {
 	}
 	return store, user, session.ID
 }
+
+// BenchmarkDropIndex takes one user after another out of the index and of FTS5,
+// both with secure deletion.
+func BenchmarkDropIndex(b *testing.B) {
+	users := max(*benchUsers, 10)
+	path := corpusOf(b, *benchMessages, users)
+	copied := filepath.Join(b.TempDir(), "copy.db")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(copied, data, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("index", func(b *testing.B) {
+		store, err := sqlite.Open(b.Context(), copied, sqlite.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer store.Close()
+		all, err := store.Users(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		measure(b, func(i int) {
+			if err := store.DropIndex(b.Context(), all[i%len(all)].ID); err != nil {
+				b.Fatal(err)
+			}
+		})
+	})
+	if !*benchFTS {
+		return
+	}
+	b.Run("fts5", func(b *testing.B) {
+		db, _ := ftsOf(b, copied)
+		defer db.Close()
+		for _, statement := range []string{"ATTACH '" + copied + "' AS store", "PRAGMA secure_delete = ON", "INSERT INTO fts (fts, rank) VALUES ('secure-delete', 1)"} {
+			if _, err := db.ExecContext(b.Context(), statement); err != nil {
+				b.Fatal(statement, err)
+			}
+		}
+		measure(b, func(i int) {
+			if _, err := db.ExecContext(b.Context(), `INSERT INTO fts (fts, rowid, text, user) SELECT 'delete', m.number, json_extract(m.content, '$[0].text'), 'user' || (u.rowid - 1)
+				FROM messages m JOIN sessions s ON s.id = m.session_id JOIN users u ON u.id = s.user_id WHERE u.rowid = ?`, i%users+1); err != nil {
+				b.Fatal(err)
+			}
+		})
+	})
+}
