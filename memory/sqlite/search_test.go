@@ -2,11 +2,13 @@ package sqlite_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -465,6 +467,22 @@ func TestDropIndex(t *testing.T) {
 	}
 	if findings, err := s.CheckIndex(t.Context()); err != nil || len(findings) > 0 {
 		t.Error(findings, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(database(dir) + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(data, []byte("naryxyzz")) {
+			t.Errorf("a word of the other user is left in %s", filepath.Base(name))
+		}
 	}
 }
 

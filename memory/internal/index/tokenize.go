@@ -92,22 +92,22 @@ func (t *Tokenizer) pairs(text string, at, end int, terms []string) (int, []stri
 		}
 		_, first := decodeRune(text[at:])
 		if len(terms) < MaxLength {
-			terms = append(terms, norm.NFKC.String(text[at:end+size]))
+			terms = append(terms, cut(norm.NFKC.String(text[at:end+size]), MaxTerm))
 		}
 		alone = false
 		at += first
 		end += size
 	}
 	if alone {
-		terms = append(terms, norm.NFKC.String(text[at:end]))
+		terms = append(terms, cut(norm.NFKC.String(text[at:end]), MaxTerm))
 	}
 	return end, terms
 }
 
 // term returns the term that a word is found by.
 func (t *Tokenizer) term(word string, ascii bool) string {
-	// What is cut away here cannot reach the first MaxTerm bytes: folding
-	// never makes more than 18 characters shorter than one.
+	// Nobody searches for what comes after; a word of a megabyte is not
+	// folded, nor remembered, whole.
 	word = cut(word, 4*MaxTerm)
 	if known, ok := t.stems[word]; ok {
 		return known
