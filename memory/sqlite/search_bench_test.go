@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -381,11 +383,16 @@ func BenchmarkDropIndex(b *testing.B) {
 	users := max(*benchUsers, 10)
 	path := corpusOf(b, *benchMessages, users)
 	copied := filepath.Join(b.TempDir(), "copy.db")
-	data, err := os.ReadFile(path)
+	from, err := os.Open(path)
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := os.WriteFile(copied, data, 0o600); err != nil {
+	to, err := os.Create(copied)
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, from.Close(), to.Close()); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("index", func(b *testing.B) {
