@@ -55,7 +55,7 @@ func (l *library) say(text string) memory.Message {
 	return l.put(l.anna, l.session, said(text))
 }
 
-func fromHand(t *testing.T, name, text string) boundary.Content {
+func fromHand(t testing.TB, name, text string) boundary.Content {
 	t.Helper()
 	source, err := boundary.HandSource(name)
 	if err != nil {
@@ -65,7 +65,7 @@ func fromHand(t *testing.T, name, text string) boundary.Content {
 	return c
 }
 
-func fromTool(t *testing.T, name, text string) boundary.Content {
+func fromTool(t testing.TB, name, text string) boundary.Content {
 	t.Helper()
 	source, err := boundary.ToolSource(name)
 	if err != nil {
