@@ -15,6 +15,7 @@ package memory
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -202,6 +203,17 @@ type Message struct {
 
 // IsRefresh reports whether m is a context refresh.
 func (m Message) IsRefresh() bool { return m.Source == SourceContextInjection }
+
+// IsUsers reports whether a person says it, as Session.UserMessages counts.
+func (m Message) IsUsers() bool {
+	return m.Source == SourceUser || m.Source == SourceUnknown && m.Role == RoleUser
+}
+
+// IsAnswer reports whether it can end an exchange: the assistant's last word,
+// not one that calls tools.
+func (m Message) IsAnswer() bool {
+	return m.Role == RoleAssistant && !slices.ContainsFunc(m.Blocks, func(b Block) bool { return b.Type == BlockToolCall })
+}
 
 // Injection is a context refresh before it is stored. It is the only way for
 // the text of a hand into a session.

@@ -184,7 +184,7 @@ func TestRunNotices(t *testing.T) {
 			DELETE FROM frontier WHERE message_id IN (SELECT id FROM lost);
 			DELETE FROM messages WHERE id IN (SELECT id FROM lost);
 			UPDATE sessions SET messages = messages - 1 WHERE id IN (SELECT session_id FROM lost)`, "is not there as it was"},
-		{"a message with other words", "UPDATE messages SET content = replace(content, 'canary', 'cabbage') WHERE number = (SELECT min(number) FROM messages)", "is not there as it was"},
+		{"a message with other words", "UPDATE messages SET content = replace(content, 'canary', 'cabbage') WHERE number = (SELECT min(number) FROM messages WHERE trust = 'direct')", "is not there as it was"},
 		{"a message that nobody sent", `INSERT INTO messages (id, session_id, seq, role, source, content, tokens, trust, created_at)
 			SELECT randomblob(16), session_id, seq + 1, 'user', 'autonomous_tick', '[{"type":"text","text":"hm"}]', 1, 'direct', created_at FROM messages m
 			WHERE seq = (SELECT messages FROM sessions s WHERE s.id = m.session_id) LIMIT 1;

@@ -39,10 +39,10 @@ func CheckSession(ctx context.Context, store memory.Store, user memory.UserID, i
 			want.LastActive = m.At
 		}
 		switch {
-		case m.Source == memory.SourceUser, m.Source == memory.SourceUnknown && m.Role == memory.RoleUser:
+		case m.IsUsers():
 			want.UserMessages++
 			awaiting = true
-		case m.Role == memory.RoleAssistant && awaiting:
+		case awaiting && m.IsAnswer():
 			want.Exchanges++
 			awaiting = false
 		}

@@ -606,6 +606,13 @@ func (f *fixture) holding() holding {
 func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.Context) error {
 	refresh := memory.Injection{At: at, Blocks: []boundary.Content{content(f.t, "x")}}
 	run := memory.CompactionRun{Session: h.session, Agent: f.agent, Trigger: memory.TriggerGap, Outcome: memory.OutcomeDone, StartedAt: at}
+	// Each commit changes what the next one has to have read.
+	revision := func(ctx context.Context) memory.Revision {
+		if frontier, err := f.store.Frontier(ctx, f.user, h.session); err == nil {
+			return frontier.Revision
+		}
+		return h.revision
+	}
 	return map[string]func(context.Context) error{
 		"Session": func(ctx context.Context) error { _, err := f.store.Session(ctx, user, h.session); return err },
 		"CreateSession": func(ctx context.Context) error {
@@ -623,7 +630,7 @@ func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.
 		},
 		"Frontier": func(ctx context.Context) error { _, err := f.store.Frontier(ctx, user, h.session); return err },
 		"CommitSummary": func(ctx context.Context) error {
-			_, err := f.store.CommitSummary(ctx, user, h.revision, leafOf(h.messages[1:2], "x"))
+			_, err := f.store.CommitSummary(ctx, user, revision(ctx), leafOf(h.messages[1:2], "x"))
 			return err
 		},
 		"Summaries": func(ctx context.Context) error { _, err := f.store.Summaries(ctx, user, h.session); return err },
@@ -634,7 +641,7 @@ func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.
 			return err
 		},
 		"RepairSummary": func(ctx context.Context) error {
-			_, err := f.store.RepairSummary(ctx, user, h.revision, h.fallback.ID, memory.SummaryText{Text: "x", Level: memory.LevelNormal})
+			_, err := f.store.RepairSummary(ctx, user, revision(ctx), h.fallback.ID, memory.SummaryText{Text: "x", Level: memory.LevelNormal})
 			return err
 		},
 		"Message": func(ctx context.Context) error { _, err := f.store.Message(ctx, user, h.messages[0].ID); return err },
@@ -684,13 +691,15 @@ func (f *fixture) beside() map[string]func(context.Context) error {
 			})
 			return err
 		},
-		"DeleteSession": func(ctx context.Context) error { return f.store.DeleteSession(ctx, f.other, f.session(f.other)) },
-		"Wipes":         func(ctx context.Context) error { _, err := f.store.Wipes(ctx); return err },
-		"BeginWipe":     func(ctx context.Context) error { return f.store.BeginWipe(ctx, f.other, at) },
-		"EndWipe":       func(ctx context.Context) error { return f.store.EndWipe(ctx, f.other) },
-		"WipeMemory":    func(ctx context.Context) error { _, err := f.store.WipeMemory(ctx, f.other); return err },
-		"WipeUser":      func(ctx context.Context) error { _, err := f.store.WipeUser(ctx, f.other); return err },
-		"Scrub":         func(ctx context.Context) error { _, err := f.store.Scrub(ctx); return err },
+		"DeleteSession": func(ctx context.Context) error {
+			return f.store.DeleteSession(ctx, f.other, memory.NewID[memory.SessionID]())
+		},
+		"Wipes":      func(ctx context.Context) error { _, err := f.store.Wipes(ctx); return err },
+		"BeginWipe":  func(ctx context.Context) error { return f.store.BeginWipe(ctx, f.other, at) },
+		"EndWipe":    func(ctx context.Context) error { return f.store.EndWipe(ctx, f.other) },
+		"WipeMemory": func(ctx context.Context) error { _, err := f.store.WipeMemory(ctx, f.other); return err },
+		"WipeUser":   func(ctx context.Context) error { _, err := f.store.WipeUser(ctx, f.other); return err },
+		"Scrub":      func(ctx context.Context) error { _, err := f.store.Scrub(ctx); return err },
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *Store) DropIndex(ctx context.Context, user memory.UserID) error {
 
 // MarkRebuild has the index of a user made anew, some time.
 func (s *Store) MarkRebuild(ctx context.Context, user memory.UserID) error {
-	return s.writing(ctx, "mark", func(ctx context.Context, tx *sql.Tx) error { return rebuildIndex(ctx, tx, user) })
+	return s.writing(ctx, "mark", func(ctx context.Context, tx *sql.Tx) error { return rebuildIndex(ctx, tx, user, kinds...) })
 }
 
 // Indexed returns how many messages are behind the cursor.

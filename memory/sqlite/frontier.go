@@ -263,8 +263,10 @@ func (s *Store) RepairSummary(ctx context.Context, user memory.UserID, r memory.
 			v.Text, external, string(v.Trust), string(v.Level), v.Model, v.Tokens, blob(v.ID)); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE sessions SET revision = revision + 1 WHERE id = ?", blob(v.Session))
-		return err
+		if _, err = tx.ExecContext(ctx, "UPDATE sessions SET revision = revision + 1 WHERE id = ?", blob(v.Session)); err != nil {
+			return err
+		}
+		return rebuildIndex(ctx, tx, user, ofSummaries)
 	})
 	if err != nil {
 		return memory.Summary{}, err

@@ -140,7 +140,7 @@ func (i *indexer) recover(ctx context.Context) error {
 			return err
 		}
 		for _, user := range users {
-			if err := rebuildIndex(ctx, tx, user); err != nil {
+			if err := rebuildIndex(ctx, tx, user, kinds...); err != nil {
 				return err
 			}
 		}
@@ -474,7 +474,7 @@ func (i *indexer) mergeOne(ctx context.Context) (merged bool, err error) {
 		err = i.merge(ctx, o, choice)
 		if errors.Is(err, index.ErrCorrupt) {
 			// All that it was made of is still there.
-			err = i.store.writingIndex(ctx, "rebuild the search index", func(ctx context.Context, tx *sql.Tx) error { return rebuildIndex(ctx, tx, o.user) })
+			err = i.store.writingIndex(ctx, "rebuild the search index", func(ctx context.Context, tx *sql.Tx) error { return rebuildIndex(ctx, tx, o.user, kinds...) })
 		}
 		return true, unmoved(err)
 	}
@@ -672,11 +672,21 @@ func executeAll(ctx context.Context, tx *sql.Tx, user memory.UserID, statements 
 	return nil
 }
 
-// rebuildIndex has the indexer make the index of a user anew. Until it has,
-// searches look at the newest messages that it has not come to.
-func rebuildIndex(ctx context.Context, tx *sql.Tx, user memory.UserID) error {
-	return executeAll(ctx, tx, user,
-		stepBack,
-		"UPDATE index_segments SET live = 0 WHERE user_id = ?1 AND live",
-		"INSERT OR REPLACE INTO index_rebuilds SELECT ?1, kind, 0, cursor FROM index_state")
+// rebuildIndex has the indexer make the user's index of some kinds anew. Until it
+// has, searches look at the newest texts that it has not come to.
+func rebuildIndex(ctx context.Context, tx *sql.Tx, user memory.UserID, of ...kind) error {
+	if err := executeAll(ctx, tx, user, stepBack); err != nil {
+		return err
+	}
+	for _, k := range of {
+		for _, statement := range []string{
+			"UPDATE index_segments SET live = 0 WHERE user_id = ?1 AND kind = ?2 AND live",
+			"INSERT OR REPLACE INTO index_rebuilds SELECT ?1, kind, 0, cursor FROM index_state WHERE kind = ?2",
+		} {
+			if _, err := tx.ExecContext(ctx, statement, blob(user), k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -90,17 +90,15 @@ func (p *position) count(m memory.Message) {
 	if m.Source.IsActivity() {
 		p.lastActive, p.active = max(p.lastActive, micros(m.At)), true
 	}
-	switch unknown := m.Source == memory.SourceUnknown; {
-	case m.Source == memory.SourceUser, unknown && m.Role == memory.RoleUser:
+	switch {
+	case m.IsUsers():
 		p.userMessages++
 		p.awaiting = true
-	case m.Role == memory.RoleAssistant && p.awaiting && !slices.ContainsFunc(m.Blocks, isToolCall):
+	case p.awaiting && m.IsAnswer():
 		p.exchanges++
 		p.awaiting = false
 	}
 }
-
-func isToolCall(b memory.Block) bool { return b.Type == memory.BlockToolCall }
 
 // Append implements memory.Store.
 func (s *Store) Append(ctx context.Context, user memory.UserID, session memory.SessionID, drafts ...memory.Draft) ([]memory.Message, error) {

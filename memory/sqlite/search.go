@@ -340,7 +340,7 @@ func (c *segmentCache) clear() {
 // it whenever it is open for writing.
 func (s *Store) Reindex(ctx context.Context, user memory.UserID) error {
 	err := s.writing(ctx, "rebuild the search index", func(ctx context.Context, tx *sql.Tx) error {
-		return rebuildIndex(ctx, tx, user)
+		return rebuildIndex(ctx, tx, user, kinds...)
 	})
 	if err != nil {
 		return err
