@@ -10,6 +10,9 @@ import (
 // RecordCompaction implements memory.Store.
 func (s *Store) RecordCompaction(ctx context.Context, user memory.UserID, run memory.CompactionRun) error {
 	return s.writing(ctx, "record compaction of session "+run.Session.String(), func(ctx context.Context, tx *sql.Tx) error {
+		if err := notWiped(ctx, tx, user); err != nil {
+			return err
+		}
 		recorded, err := tx.ExecContext(ctx, `INSERT INTO compaction_runs (session_id, agent_id, trigger, outcome, reason, items_before, items_after,
 			tokens_before, tokens_after, summaries, refresh_blocks, refresh_tokens, refresh_skipped, started_at, took)
 			SELECT s.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16 FROM sessions s WHERE s.id = ?1 AND s.user_id = ?2 AND s.agent_id = ?3`,

@@ -61,6 +61,11 @@ type Store struct {
 	segments   segmentCache
 	tokenizers sync.Pool // of *index.Tokenizer
 
+	// reads are those that go on; scrubbing has room for the one Scrub that
+	// waits for them.
+	reads     epochs
+	scrubbing chan struct{}
+
 	mu sync.RWMutex
 	// closed is guarded by mu, which every operation holds for reading.
 	closed bool
@@ -98,7 +103,7 @@ const (
 // memory.ErrForeign and memory.ErrReadOnly; a file that was refused is left as
 // it was.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
-	s := &Store{path: path, readOnly: options.ReadOnly, positions: map[memory.SessionID]position{}}
+	s := &Store{path: path, readOnly: options.ReadOnly, positions: map[memory.SessionID]position{}, scrubbing: make(chan struct{}, 1)}
 	// Two names of one file are to meet at one lock.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		s.path = target

@@ -20,6 +20,7 @@ func (s *Store) reading(ctx context.Context, what string, f func(*sql.Tx) error)
 	if s.closed {
 		return s.failed(ctx, what, errClosed)
 	}
+	defer s.reads.enter()()
 	tx, err := s.read.BeginTx(ctx, nil)
 	if err == nil {
 		defer tx.Rollback()
@@ -229,6 +230,9 @@ func (s *Store) PutUser(ctx context.Context, u memory.User) error {
 		return fmt.Errorf("%s: it has no id: %w", what, memory.ErrInvalid)
 	}
 	return s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+		if err := notWiped(ctx, tx, u.ID); err != nil {
+			return err
+		}
 		taken := false
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE name = ? AND id <> ?)", u.Name, blob(u.ID)).Scan(&taken); err != nil {
 			return err

@@ -2,37 +2,216 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
+// keyScrub is set while deleted text may still be in the files, and taken away
+// by a Scrub that was finished: a process that dies in between leaves it to the
+// next one.
+const keyScrub = "scrub_pending"
+
+// deletion is one statement of a removal and where its count goes, if anywhere.
+type deletion struct {
+	statement string
+	count     *int
+}
+
+// sessionRows are the rows of sessions, which the condition selects from table
+// sessions: children before parents.
+func sessionRows(condition string, counts *memory.WipeCounts) []deletion {
+	sessions := "(SELECT id FROM sessions WHERE " + condition + ")"
+	return []deletion{
+		{"DELETE FROM frontier WHERE session_id IN " + sessions, nil},
+		{"DELETE FROM summary_sources WHERE summary_id IN (SELECT id FROM summaries WHERE session_id IN " + sessions + ")", nil},
+		{"DELETE FROM summaries WHERE session_id IN " + sessions, &counts.Summaries},
+		{"DELETE FROM files WHERE session_id IN " + sessions, &counts.Files},
+		{"DELETE FROM messages WHERE session_id IN " + sessions, &counts.Messages},
+		{"DELETE FROM compaction_runs WHERE session_id IN " + sessions, &counts.Compactions},
+		{"UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id IN " + sessions, nil},
+		{"DELETE FROM sessions WHERE " + condition, &counts.Sessions},
+	}
+}
+
+// memoryRows are what is remembered of user ?1.
+func memoryRows(counts *memory.WipeCounts) []deletion {
+	return []deletion{
+		{"DELETE FROM topic_sources WHERE topic_id IN (SELECT id FROM user_topics WHERE user_id = ?1 UNION ALL SELECT id FROM user_agent_topics WHERE user_id = ?1)", nil},
+		{"DELETE FROM user_topics WHERE user_id = ?1", &counts.Topics},
+		{"DELETE FROM user_agent_topics WHERE user_id = ?1", &counts.AgentTopics},
+		{"DELETE FROM session_extractions WHERE user_id = ?1", &counts.Extractions},
+	}
+}
+
+// remove runs deletions in order. If they took anything away, it is recorded
+// that the files are to be scrubbed.
+func remove(ctx context.Context, tx *sql.Tx, deletions []deletion, arguments ...any) error {
+	removed := int64(0)
+	for _, d := range deletions {
+		result, err := tx.ExecContext(ctx, d.statement, arguments...)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return err
+		}
+		if d.count != nil {
+			*d.count = int(n)
+		}
+		removed += n
+	}
+	if removed == 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO kv VALUES (?, ?, x'01')", kvShared, keyScrub)
+	return err
+}
+
+// unenforced is writing without the enforcement of references, which a
+// transaction cannot change. To delete a message, SQLite would look through the
+// frontiers of everybody for one that refers to it, because no index answers
+// that; the callers delete what refers first, and doctor looks at the rest.
+func (s *Store) unenforced(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
+	return s.holdingWriter(ctx, what, func(writer *sql.Conn) error {
+		unending := context.WithoutCancel(ctx)
+		if _, err := writer.ExecContext(unending, "PRAGMA foreign_keys = OFF"); err != nil {
+			return err
+		}
+		err := transact(ctx, writer, f)
+		if _, failed := writer.ExecContext(unending, "PRAGMA foreign_keys = ON"); failed != nil {
+			return errors.Join(err, failed)
+		}
+		return err
+	})
+}
+
+// holdingWriter runs f with the writer's connection, outside of a transaction.
+func (s *Store) holdingWriter(ctx context.Context, what string, f func(*sql.Conn) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return s.failed(ctx, what, errClosed)
+	}
+	if s.readOnly {
+		return s.failed(ctx, what, fmt.Errorf("%w: it was opened for reading", memory.ErrReadOnly))
+	}
+	writer, err := s.write.Conn(ctx)
+	if err != nil {
+		return s.failed(ctx, what, err)
+	}
+	defer writer.Close()
+	if err := f(writer); err != nil {
+		return s.failed(ctx, what, err)
+	}
+	return nil
+}
+
 // DeleteSession implements memory.Store.
 func (s *Store) DeleteSession(ctx context.Context, user memory.UserID, id memory.SessionID) error {
-	return errors.ErrUnsupported
+	return s.unenforced(ctx, "delete session "+id.String(), func(ctx context.Context, tx *sql.Tx) error {
+		var counts memory.WipeCounts
+		if err := remove(ctx, tx, sessionRows("id = ?1 AND user_id = ?2", &counts), blob(id), blob(user)); err != nil {
+			return err
+		}
+		if counts.Sessions == 0 {
+			return memory.ErrNotFound
+		}
+		return s.reindexUser(ctx, tx, user)
+	})
 }
 
 // WipeMemory implements memory.Store.
-func (s *Store) WipeMemory(ctx context.Context, user memory.UserID) (memory.WipeCounts, error) {
-	return memory.WipeCounts{}, errors.ErrUnsupported
+func (s *Store) WipeMemory(ctx context.Context, user memory.UserID) (counts memory.WipeCounts, err error) {
+	err = s.unenforced(ctx, "wipe the memory of user "+user.String(), func(ctx context.Context, tx *sql.Tx) error {
+		return remove(ctx, tx, memoryRows(&counts), blob(user))
+	})
+	if err != nil {
+		return memory.WipeCounts{}, err
+	}
+	return counts, nil
 }
 
-// WipeUser implements memory.Store.
-func (s *Store) WipeUser(ctx context.Context, user memory.UserID) (memory.WipeCounts, error) {
-	return memory.WipeCounts{}, errors.ErrUnsupported
+// WipeUser implements memory.Store. A process that dies before the commit leaves
+// all of it, one that dies after nothing but what Scrub is for.
+func (s *Store) WipeUser(ctx context.Context, user memory.UserID) (counts memory.WipeCounts, err error) {
+	err = s.unenforced(ctx, "wipe user "+user.String(), func(ctx context.Context, tx *sql.Tx) error {
+		deletions := append(sessionRows("user_id = ?1", &counts), memoryRows(&counts)...)
+		deletions = append(deletions,
+			deletion{"DELETE FROM users WHERE id = ?1 AND NOT is_default", &counts.Users},
+			deletion{"UPDATE users SET name = '" + memory.DefaultUserName + "' WHERE id = ?1 AND name <> '" + memory.DefaultUserName + "'", nil})
+		if err := remove(ctx, tx, deletions, blob(user)); err != nil {
+			return err
+		}
+		// What is kept of a user under names has the id as its scope.
+		if err := remove(ctx, tx, []deletion{{"DELETE FROM kv WHERE scope = ?1", nil}}, user.String()); err != nil {
+			return err
+		}
+		return s.unindex(ctx, tx, user)
+	})
+	if err != nil {
+		return memory.WipeCounts{}, err
+	}
+	return counts, nil
 }
 
-// Scrub implements memory.Store.
-func (s *Store) Scrub(ctx context.Context) (bool, error) { return false, errors.ErrUnsupported }
+// unindex removes the user's words from the search index. It is called after
+// their messages and summaries are deleted.
+func (s *Store) unindex(ctx context.Context, tx *sql.Tx, user memory.UserID) error { return nil }
+
+// reindexUser has the user's part of the search index made anew.
+func (s *Store) reindexUser(ctx context.Context, tx *sql.Tx, user memory.UserID) error { return nil }
+
+// settleIndex waits until the search index has deleted what it is to delete.
+func (s *Store) settleIndex(ctx context.Context) error { return nil }
 
 // Wipes implements memory.Store.
-func (s *Store) Wipes(ctx context.Context) ([]memory.Wipe, error) { return nil, errors.ErrUnsupported }
+func (s *Store) Wipes(ctx context.Context) (wipes []memory.Wipe, err error) {
+	err = s.reading(ctx, "read the wipes that have begun", func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, "SELECT user_id, begun_at FROM wipes ORDER BY begun_at, user_id")
+		wipes, err = all(rows, err, func(r row) (w memory.Wipe, err error) {
+			return w, r.Scan(into(&w.User), instant{&w.BegunAt})
+		})
+		return err
+	})
+	return wipes, err
+}
 
 // BeginWipe implements memory.Store.
 func (s *Store) BeginWipe(ctx context.Context, user memory.UserID, at time.Time) error {
-	return errors.ErrUnsupported
+	return s.writing(ctx, "begin to wipe user "+user.String(), func(ctx context.Context, tx *sql.Tx) error {
+		known := false
+		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE id = ?1) OR EXISTS (SELECT 1 FROM wipes WHERE user_id = ?1)", blob(user)).Scan(&known); err != nil {
+			return err
+		}
+		if !known {
+			return memory.ErrNotFound
+		}
+		_, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO wipes VALUES (?, ?)", blob(user), micros(at))
+		return err
+	})
 }
 
 // EndWipe implements memory.Store.
-func (s *Store) EndWipe(ctx context.Context, user memory.UserID) error { return errors.ErrUnsupported }
+func (s *Store) EndWipe(ctx context.Context, user memory.UserID) error {
+	return s.writing(ctx, "end the wipe of user "+user.String(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM wipes WHERE user_id = ?", blob(user))
+		return err
+	})
+}
+
+// notWiped returns memory.ErrWiped if a wipe of the user has begun.
+func notWiped(ctx context.Context, tx *sql.Tx, user memory.UserID) error {
+	wiped := false
+	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM wipes WHERE user_id = ?)", blob(user)).Scan(&wiped); err != nil {
+		return err
+	}
+	if wiped {
+		return memory.ErrWiped
+	}
+	return nil
+}

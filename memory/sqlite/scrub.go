@@ -1,0 +1,249 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Text that was deleted can be in three places. Freed pages and cells are
+// overwritten at once: that is what secure_delete does. When SQLite moves rows
+// between the pages of a tree, it leaves copies of them in the gap that every
+// page has, and no later deletion finds those: scrub overwrites the gaps. And
+// the log has the pages as they were until it is truncated.
+
+// Scrub implements memory.Store. It can die anywhere: what it has done stays
+// done, and nothing that it does changes what is stored.
+func (s *Store) Scrub(ctx context.Context) (done bool, err error) {
+	if err := s.lockScrub(ctx); err != nil {
+		return false, s.failed(ctx, "scrub", err)
+	}
+	defer func() { <-s.scrubbing }()
+	if err := s.settleIndex(ctx); err != nil {
+		return false, err
+	}
+	if err := s.clearGaps(ctx); err != nil {
+		return false, err
+	}
+	for again := true; again; {
+		// Outside of the writer's turn as long as it takes, inside shortly.
+		if err := s.reads.drain(ctx); err != nil {
+			return false, s.failed(ctx, "scrub: wait for readers", err)
+		}
+		if err := s.holdingWriter(ctx, "scrub", func(writer *sql.Conn) error {
+			done, again, err = s.truncateLog(ctx, writer)
+			return err
+		}); err != nil {
+			return false, err
+		}
+	}
+	if !done {
+		return false, nil
+	}
+	return true, s.writing(ctx, "scrub", func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM kv WHERE scope = ? AND key = ?", kvShared, keyScrub)
+		return err
+	})
+}
+
+func (s *Store) lockScrub(ctx context.Context) error {
+	select {
+	case s.scrubbing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// readersMayTake is how long the writer waits for readers that began while the
+// log was checkpointed. One that calls for the writer itself, in the middle of
+// what it reads, gets it after that.
+const readersMayTake = time.Second
+
+// truncateLog empties the log. It says again if one of this store's own readers
+// still needs it: wait for them, and call it again.
+func (s *Store) truncateLog(ctx context.Context, writer *sql.Conn) (done, again bool, err error) {
+	// After this, who begins to read does not need the log.
+	if _, err := checkpoint(ctx, writer, "PASSIVE"); err != nil {
+		return false, false, err
+	}
+	shortly, cancel := context.WithTimeout(ctx, readersMayTake)
+	defer cancel()
+	if err := s.reads.drain(shortly); err != nil {
+		return false, ctx.Err() == nil, ctx.Err()
+	}
+	if _, err := writer.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", foreignersMayTake.Milliseconds())); err != nil {
+		return false, false, err
+	}
+	defer writer.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf("PRAGMA busy_timeout = %d", busyTimeout.Milliseconds()))
+	busy, err := checkpoint(ctx, writer, "TRUNCATE")
+	return !busy, false, err
+}
+
+// foreignersMayTake is how long the writer waits for the readers of other
+// processes.
+const foreignersMayTake = 500 * time.Millisecond
+
+func checkpoint(ctx context.Context, writer *sql.Conn, mode string) (busy bool, err error) {
+	var frames, moved int
+	err = writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint("+mode+")").Scan(&busy, &frames, &moved)
+	return busy, err
+}
+
+// gapBatch is how many pages are overwritten in one transaction: appends wait
+// for no more.
+const gapBatch = 256
+
+// clearGaps overwrites what no row occupies in the pages of all trees. A page
+// that changes after it was looked at gets no more than copies of rows that
+// exist.
+func (s *Store) clearGaps(ctx context.Context) error {
+	var pages int64
+	if err := s.reading(ctx, "scrub: count the pages", func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages)
+	}); err != nil {
+		return err
+	}
+	if pages > maxPages {
+		// Which pages are a tree's cannot be told by looking at them.
+		return s.holdingWriter(ctx, "scrub: write the file anew", func(writer *sql.Conn) error {
+			_, err := writer.ExecContext(ctx, "VACUUM")
+			return err
+		})
+	}
+	for after := int64(0); ; {
+		var dirty []int64
+		err := s.reading(ctx, "scrub: look at the pages", func(tx *sql.Tx) error {
+			rows, err := tx.QueryContext(ctx, "SELECT pgno, data FROM sqlite_dbpage WHERE pgno > ? AND substr(data, 1 + 100 * (pgno = 1), 1) IN (x'02', x'05', x'0a', x'0d')", after)
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for len(dirty) < gapBatch && rows.Next() {
+				var data sql.RawBytes
+				if err := rows.Scan(&after, &data); err != nil {
+					return err
+				}
+				found, err := clearGap(after, data, false)
+				if err != nil {
+					return fmt.Errorf("page %d: %w", after, err)
+				}
+				if found {
+					dirty = append(dirty, after)
+				}
+			}
+			return rows.Err()
+		})
+		if err != nil {
+			return err
+		}
+		if len(dirty) == 0 {
+			return nil
+		}
+		if err := s.clearPages(ctx, dirty); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) clearPages(ctx context.Context, numbers []int64) error {
+	return s.writing(ctx, "scrub: overwrite gaps", func(ctx context.Context, tx *sql.Tx) error {
+		for _, number := range numbers {
+			var data []byte
+			if err := tx.QueryRowContext(ctx, "SELECT data FROM sqlite_dbpage WHERE pgno = ?", number).Scan(&data); errors.Is(err, sql.ErrNoRows) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			// It may have become something else meanwhile.
+			if found, err := clearGap(number, data, true); err != nil || !found {
+				if err != nil {
+					return fmt.Errorf("page %d: %w", number, err)
+				}
+				continue
+			}
+			if _, err := tx.ExecContext(ctx, "UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?", data, number); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// epochs lets somebody wait for all who read now, without keeping others from
+// beginning.
+type epochs struct {
+	mu      sync.Mutex
+	current *epoch   // guarded by mu
+	earlier []*epoch // guarded by mu: those that still have readers
+}
+
+type epoch struct {
+	readers int
+	// empty is closed when the last one leaves after the epoch's end.
+	empty chan struct{}
+	ended bool
+}
+
+func (e *epochs) enter() (leave func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.current == nil {
+		e.current = &epoch{empty: make(chan struct{})}
+	}
+	own := e.current
+	own.readers++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if own.readers--; own.readers == 0 && own.ended {
+			close(own.empty)
+		}
+	}
+}
+
+// drain returns when all who had entered before the call have left. One caller at
+// a time.
+func (e *epochs) drain(ctx context.Context) error {
+	e.mu.Lock()
+	if e.current != nil && e.current.readers > 0 {
+		e.current.ended = true
+		e.earlier = append(e.earlier, e.current)
+		e.current = nil
+	}
+	waiting := e.earlier
+	e.mu.Unlock()
+	for i, old := range waiting {
+		select {
+		case <-old.empty:
+		case <-ctx.Done():
+			e.mu.Lock()
+			e.earlier = waiting[i:]
+			e.mu.Unlock()
+			return ctx.Err()
+		}
+	}
+	e.mu.Lock()
+	e.earlier = nil
+	e.mu.Unlock()
+	return nil
+}
+
+// scrubPending reports whether deleted text may still be in the files.
+func scrubPending(ctx context.Context, tx *sql.Tx) (pending bool, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM kv WHERE scope = ? AND key = ?)", kvShared, keyScrub).Scan(&pending)
+	return pending, err
+}
+
+// ScrubPending reports whether something was deleted since the last Scrub that
+// was finished.
+func (s *Store) ScrubPending(ctx context.Context) (pending bool, err error) {
+	err = s.reading(ctx, "read whether the files are to be scrubbed", func(tx *sql.Tx) error {
+		pending, err = scrubPending(ctx, tx)
+		return err
+	})
+	return pending, err
+}

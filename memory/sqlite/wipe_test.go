@@ -1,0 +1,264 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// canary is a word that stands nowhere else. In a session its JSON differs from
+// its plain form.
+func canary(n int) string {
+	return fmt.Sprintf("zq%sxk%d", hex.EncodeToString(fmt.Append(nil, n*7919)), n)
+}
+
+// residues returns which of the canaries are in a file of the database.
+func residues(t testing.TB, path string, canaries []string) (found []string) {
+	t.Helper()
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+		data, err := os.ReadFile(path + suffix)
+		if os.IsNotExist(err) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		// Half of a word is a trace too, and so is a stem.
+		for _, c := range canaries {
+			for _, form := range []string{c, c[:len(c)-2], strings.ToUpper(c)} {
+				if at := bytes.Index(data, []byte(form)); at >= 0 {
+					found = append(found, fmt.Sprintf("%q in %q at page %d + %d", form, filepath.Base(path)+suffix, at/4096+1, at%4096))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// dump returns all rows of all tables that do not belong to a user, but for what a
+// wipe is to change.
+func dump(t testing.TB, path string, without memory.UserID) map[string][]string {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	all := map[string][]string{}
+	for table, mine := range map[string]string{
+		"users": "id = ?1", "agents": "?1 IS NULL", "sessions": "user_id = ?1", "wipes": "user_id = ?1",
+		"messages": "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)", "summaries": "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)",
+		"frontier": "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)", "files": "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)",
+		"compaction_runs":     "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)",
+		"summary_sources":     "summary_id IN (SELECT v.id FROM summaries v JOIN sessions s ON s.id = v.session_id WHERE s.user_id = ?1)",
+		"session_extractions": "user_id = ?1", "user_topics": "user_id = ?1", "user_agent_topics": "user_id = ?1",
+		"topic_sources": "topic_id IN (SELECT id FROM user_topics WHERE user_id = ?1 UNION ALL SELECT id FROM user_agent_topics WHERE user_id = ?1)",
+		"kv":            "scope = '" + without.String() + "' OR key = 'scrub_pending'",
+	} {
+		rows, err := db.QueryContext(t.Context(), "SELECT * FROM "+table+" WHERE NOT ("+mine+") ORDER BY 1, 2", without[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns, err := rows.Columns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[table] = []string{}
+		for rows.Next() {
+			values := make([]any, len(columns))
+			for i := range values {
+				values[i] = new(any)
+			}
+			if err := rows.Scan(values...); err != nil {
+				t.Fatal(err)
+			}
+			line := ""
+			for _, v := range values {
+				line += fmt.Sprintf("%v|", *v.(*any))
+			}
+			all[table] = append(all[table], line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// inhabited fills a store with what users say, in turns, so that their rows lie
+// side by side; returns the canaries of each user.
+func inhabited(t testing.TB, store memory.Store, path string, users, rounds int) ([]memory.UserID, [][]string) {
+	t.Helper()
+	ctx := t.Context()
+	agent, err := store.PutAgent(ctx, "assistant", "", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []memory.UserID
+	var sessions [][]memory.SessionID
+	canaries := make([][]string, users)
+	next := 0
+	sign := func(u int) string {
+		next++
+		c := canary(next)
+		canaries[u] = append(canaries[u], c)
+		return c
+	}
+	for u := range users {
+		id := memory.NewID[memory.UserID]()
+		if u == 0 {
+			d, err := store.DefaultUser(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id = d.ID
+		}
+		if err := store.PutUser(ctx, memory.User{ID: id, Name: sign(u), CreatedAt: at}); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+		sessions = append(sessions, nil)
+	}
+	for round := range rounds {
+		for u, user := range ids {
+			if round%7 == 0 {
+				var parent memory.SessionID
+				if round%2 == 1 {
+					parent = sessions[u][0]
+				}
+				s, err := store.CreateSession(ctx, memory.Session{Agent: agent.ID, User: user, Parent: parent, Title: "about " + sign(u), CreatedAt: at})
+				if err != nil {
+					t.Fatal(err)
+				}
+				sessions[u] = append(sessions[u], s.ID)
+			}
+			session := sessions[u][len(sessions[u])-1]
+			size := 1 << (round * 5 % 14) // up to 8 KiB: some take pages of their own
+			_, err := store.Append(ctx, user, session,
+				memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Blocks: []memory.Block{memory.Text("\"" + sign(u) + "\"\n" + strings.Repeat(sign(u)+" ", 1+size/20))}, EventKey: sign(u), At: at},
+				memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Blocks: []memory.Block{memory.Text(sign(u))}, At: at.Add(time.Duration(round) * time.Second)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if round%5 == 4 {
+				f, err := store.Frontier(ctx, user, session)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), SummaryText: memory.SummaryText{Text: "of " + sign(u), Level: memory.LevelFallback, Model: "test"}, At: at}
+				for _, i := range f.Items {
+					if i.Message != nil {
+						n.Messages = append(n.Messages, i.Message.ID)
+					}
+				}
+				if _, err := store.CommitSummary(ctx, user, f.Revision, n); err != nil {
+					t.Fatal(err)
+				}
+				if f, err = store.Frontier(ctx, user, session); err != nil {
+					t.Fatal(err)
+				}
+				longer := memory.SummaryText{Text: strings.Repeat(sign(u)+" ", 1+size/30), Level: memory.LevelNormal, Model: "test"}
+				if _, err := store.RepairSummary(ctx, user, f.Revision, n.ID, longer); err != nil {
+					t.Fatal(err)
+				}
+				if err := store.RecordCompaction(ctx, user, memory.CompactionRun{Session: session, Agent: agent.ID, Trigger: "manual", Outcome: "failed", Reason: sign(u), StartedAt: at}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	// What no method writes yet.
+	writing := sideDoor(t, path)
+	for u, user := range ids {
+		topic, other := memory.NewID[memory.FileID](), memory.NewID[memory.FileID]()
+		for _, row := range []struct {
+			statement string
+			arguments []any
+		}{
+			{"INSERT INTO user_topics VALUES (?, ?, ?, ?, NULL, NULL, NULL, 0, 0)", []any{topic[:], user[:], sign(u), sign(u)}},
+			{"INSERT INTO user_topics VALUES (?, ?, ?, ?, NULL, NULL, ?, 0, 0)", []any{other[:], user[:], sign(u), sign(u), topic[:]}},
+			{"INSERT INTO user_agent_topics VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL, 0, 0)", []any{other[:], user[:], agent.ID[:], sign(u), sign(u)}},
+			{"INSERT INTO topic_sources VALUES (?, ?)", []any{topic[:], other[:]}},
+			{"INSERT INTO session_extractions VALUES (?, ?, ?, ?, ?, ?, '[]', '[]', '[]', 0)", []any{other[:], user[:], agent.ID[:], sessions[u][0][:], sign(u), sign(u)}},
+			{"INSERT INTO files VALUES (NULL, ?, ?, ?, '', 1, 1, '', ?, 'direct', 0, ?)", []any{other[:], sessions[u][0][:], sign(u), sign(u), strings.Repeat(sign(u), 3000)}},
+			{"INSERT INTO kv VALUES (?, ?, ?)", []any{user.String(), sign(u), []byte(sign(u))}},
+		} {
+			if _, err := writing.ExecContext(ctx, row.statement, row.arguments...); err != nil {
+				t.Fatalf("%s: %v", row.statement, err)
+			}
+		}
+	}
+	return ids, canaries
+}
+
+// sideDoor is a connection beside the store's.
+func sideDoor(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=secure_delete(ON)&_pragma=foreign_keys(ON)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// S7
+func TestWipedIsWiped(t *testing.T) {
+	dir := t.TempDir()
+	store := open(t, dir)
+	users, canaries := inhabited(t, store, database(dir), 3, 60)
+	// Rows that are deleted have SQLite move others, and leave copies of them.
+	for _, user := range users {
+		sessions, err := store.Sessions(t.Context(), user, memory.SessionQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range sessions {
+			if i%3 == 1 {
+				if err := store.DeleteSession(t.Context(), user, s.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for i, user := range users {
+		before := dump(t, database(dir), user)
+		counts, err := store.WipeUser(t.Context(), user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if counts.Messages == 0 || counts.Summaries == 0 || counts.Sessions == 0 || counts.Files != 1 || counts.Topics != 2 || counts.AgentTopics != 1 ||
+			counts.Extractions != 1 || counts.Compactions == 0 || counts.Users != min(i, 1) {
+			t.Errorf("counts %+v", counts)
+		}
+		if done, err := store.Scrub(t.Context()); err != nil || !done {
+			t.Fatalf("scrub: %v, %v", done, err)
+		}
+		if found := residues(t, database(dir), canaries[i]); len(found) > 0 {
+			t.Errorf("user %d: %d traces of %d words: %.500s", i, len(found), len(canaries[i]), found)
+		}
+		encode := func(v any) string { b, _ := json.MarshalIndent(v, "", " "); return string(b) }
+		if after := dump(t, database(dir), user); encode(after) != encode(before) {
+			t.Error("another user's rows have changed")
+		}
+		if again, err := store.WipeUser(t.Context(), user); err != nil || again != (memory.WipeCounts{}) {
+			t.Errorf("again: %+v, %v", again, err)
+		}
+	}
+	store.Close()
+	if found := query(t, database(dir), "PRAGMA integrity_check"); found != "ok" {
+		t.Error(found)
+	}
+	if found := query(t, database(dir), "PRAGMA foreign_key_check"); found != "" {
+		t.Error(found)
+	}
+}
