@@ -1,0 +1,111 @@
+package sqlite
+
+import (
+	"bytes"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// leak changes a table, its index and a tree of keys at random, and deletes the
+// rows that have the word in the end.
+func leak(t *testing.T, db *sql.DB, word string) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
+	execute := func(statement string, arguments ...any) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), statement, arguments...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, key BLOB, text TEXT); CREATE INDEX rows_key ON rows (key, text); CREATE TABLE keyed (key BLOB PRIMARY KEY, text TEXT) WITHOUT ROWID; BEGIN")
+	for range 5000 {
+		kind := word
+		if random.IntN(2) == 0 {
+			kind = "another"
+		}
+		// Some are so long that they take pages of their own.
+		text := strings.Repeat(kind, 1+int(random.ExpFloat64()*random.ExpFloat64()*20))
+		id, key := random.IntN(3000), fmt.Sprintf("%x", random.Uint64())
+		if random.IntN(4) == 0 {
+			execute("DELETE FROM rows WHERE id BETWEEN ? AND ?", id, id+3)
+			execute("DELETE FROM keyed WHERE key BETWEEN ? AND ?", key, key+"f")
+			continue
+		}
+		execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", id, key, text)
+		execute("INSERT OR REPLACE INTO keyed VALUES (?, ?)", key, text)
+	}
+	execute("COMMIT")
+	execute("DELETE FROM rows WHERE text LIKE ?", word+"%")
+	execute("DELETE FROM keyed WHERE text LIKE ?", word+"%")
+}
+
+// S7: SQLite's own secure_delete leaves copies behind, Scrub does not.
+func TestScrubClearsWhatSecureDeleteLeaves(t *testing.T) {
+	const word = "canary"
+	path := filepath.Join(t.TempDir(), "glovebox.db")
+	store, err := Open(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	leak(t, store.write, word)
+	contents := func() (all string) {
+		if err := store.write.QueryRowContext(t.Context(), `SELECT (SELECT group_concat(id || key || text) FROM (SELECT * FROM rows ORDER BY id)) ||
+			(SELECT group_concat(key || text) FROM (SELECT * FROM keyed ORDER BY key)) || (SELECT group_concat(key || text) FROM (SELECT key, text FROM rows ORDER BY key, text))`).Scan(&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	copies := func() int {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Count(data, []byte(word))
+	}
+	before := contents()
+	if _, err := store.write.ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		t.Fatal(err)
+	}
+	if copies() == 0 {
+		t.Fatal("nothing was left behind: this proves nothing")
+	}
+	if done, err := store.Scrub(t.Context()); err != nil || !done {
+		t.Fatalf("scrub: %v, %v", done, err)
+	}
+	if n := copies(); n > 0 {
+		t.Errorf("%d copies of deleted text", n)
+	}
+	if contents() != before {
+		t.Error("rows have changed")
+	}
+	verdict := ""
+	if err := store.write.QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {
+		t.Error(verdict, err)
+	}
+	// The trees can still grow where they were cleared.
+	if _, err := store.write.ExecContext(t.Context(), "DELETE FROM rows; DELETE FROM keyed; DROP TABLE rows; DROP TABLE keyed"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Pages of a damaged file are refused, not read beyond their end.
+func FuzzClearGap(f *testing.F) {
+	page := make([]byte, 512)
+	copy(page, []byte{pageTableLeaf, 0, 0, 0, 1, 1, 240, 0, 1, 240})
+	copy(page[496:], []byte{13, 1})
+	f.Add(int64(2), page)
+	f.Add(int64(1), make([]byte, 1024))
+	f.Fuzz(func(t *testing.T, number int64, page []byte) {
+		if found, err := clearGap(number, page, true); err == nil && found {
+			if again, err := clearGap(number, page, false); err != nil || again {
+				t.Errorf("cleared, there is a gap still: %v, %v", again, err)
+			}
+		}
+	})
+}
