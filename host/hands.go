@@ -144,6 +144,11 @@ func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
 		return sandbox.Result{}, &abi.Error{Hand: q.Hand, Kind: abi.KindNotGranted,
 			Text: fmt.Sprintf("it is not for user %q: add the name to hands.%s.users", user.Name, q.Hand)}
 	}
+	ctx, leave, err := h.present.enter(ctx, user.ID)
+	if err != nil {
+		return sandbox.Result{}, fmt.Errorf("query hand %q: %w", q.Hand, err)
+	}
+	defer leave()
 	now := h.now()
 	if q.To.IsZero() {
 		q.To = now
@@ -213,6 +218,8 @@ func (h *Host) userOrDefault(id memory.UserID) (memory.User, error) {
 	if id.IsZero() {
 		return h.User("")
 	}
+	h.people.RLock()
+	defer h.people.RUnlock()
 	if u, ok := h.usersByID[id]; ok {
 		return u, nil
 	}
@@ -254,6 +261,8 @@ func configFor(config map[string]any, user string) map[string]any {
 // sourcesOf returns the context sources of a user, in the configuration's
 // order.
 func (h *Host) sourcesOf(id memory.UserID) []compaction.Source {
+	h.people.RLock()
+	defer h.people.RUnlock()
 	user, ok := h.usersByID[id]
 	if !ok {
 		return nil

@@ -46,6 +46,13 @@ type Host struct {
 	usersByID  map[memory.UserID]memory.User
 
 	toolTimeout time.Duration // of one call
+	// people guards users, usersByID and config.defaultName, which a wipe
+	// changes.
+	people sync.RWMutex
+	// present are the users for whom something is done now; wiping lets one
+	// wipe of a user at a time.
+	present presence
+	wiping  keyedMutex[memory.UserID]
 
 	turns keyedMutex[memory.SessionID]
 	// sending counts turns, background the runs of cadence.
@@ -88,7 +95,10 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	if config.Cache == "" {
 		config.Cache = defaultCache(config.Data)
 	}
-	h := &Host{config: config, now: config.Now, log: config.Log, toolTimeout: defaultToolTimeout, turns: newKeyedMutex[memory.SessionID]()}
+	h := &Host{
+		config: config, now: config.Now, log: config.Log, toolTimeout: defaultToolTimeout,
+		turns: newKeyedMutex[memory.SessionID](), wiping: newKeyedMutex[memory.UserID](),
+	}
 	if h.now == nil {
 		h.now = time.Now
 	}
@@ -113,6 +123,9 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 		return nil, err
 	}
 	if h.engine, err = sandbox.New(sandbox.Config{CacheDir: config.Cache, Compiler: config.Compiler}); err != nil {
+		return nil, err
+	}
+	if err := ResumeWipes(ctx, store, h.ledger, h.log); err != nil {
 		return nil, err
 	}
 	if err := h.bindUsers(ctx); err != nil {
@@ -189,6 +202,8 @@ func (h *Host) User(name string) (memory.User, error) {
 	if name == "" {
 		name = memory.DefaultUserName
 	}
+	h.people.RLock()
+	defer h.people.RUnlock()
 	if u, ok := h.users[h.config.canonicalUser(name)]; ok {
 		return u, nil
 	}
@@ -273,6 +288,8 @@ func (h *Host) summarizer() compaction.Summarizer {
 // bindUsers makes the configured users exist. The entry that is the default
 // one names the default user, which has its id from the store.
 func (h *Host) bindUsers(ctx context.Context) error {
+	h.people.Lock()
+	defer h.people.Unlock()
 	stored, err := h.store.Users(ctx)
 	if err != nil {
 		return fmt.Errorf("read users: %w", err)

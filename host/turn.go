@@ -58,13 +58,14 @@ type Answer struct {
 // Send stores a message, brings the context up to date if its user was away,
 // asks the model and stores the answer. The model may call tools before it
 // answers, in at most 8 rounds. Messages of one session are handled one at a
-// time.
+// time. When everything of the user is wiped meanwhile, it ends with
+// memory.ErrWiped.
 //
 // The message is durable before the model is asked: when Send fails after that,
 // the session holds it without an answer, with the tools' results that there
 // are, and the next message is answered with all of it in view. Errors wrap
 // memory.ErrNotFound, memory.ErrInvalid, ErrClosed and those of package llm.
-func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
+func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	end, err := h.sending.Begin()
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: the host is %w", err)
@@ -95,6 +96,12 @@ func (h *Host) Send(ctx context.Context, m Message) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
+	ctx, leave, err := h.present.enter(ctx, user.ID)
+	if err != nil {
+		return Answer{}, fmt.Errorf("send: %w", err)
+	}
+	defer leave()
+	defer func() { err = wipedMeanwhile(ctx, err) }()
 	session, agent, err := h.sessionFor(ctx, user, m)
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)

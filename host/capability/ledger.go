@@ -663,35 +663,17 @@ type Forgotten struct {
 func (l *Ledger) ForgetSubject(ctx context.Context, hand, subject string) (Forgotten, error) {
 	var f Forgotten
 	err := l.apply(ctx, 0, func(ctx context.Context, tx *sql.Tx) (refused, err error) {
-		for _, step := range []struct {
-			into      *int
-			statement string
-		}{
-			{&f.Values, "DELETE FROM kv WHERE owner = (SELECT id FROM owners WHERE hand = ? AND subject = ?)"},
-			{new(int), "DELETE FROM owners WHERE hand = ? AND subject = ?"},
-			{&f.Runs, "DELETE FROM runs WHERE hand = ? AND subject = ?"},
-			{&f.Decisions, "DELETE FROM audit WHERE hand = ? AND subject = ?"},
-		} {
-			result, err := tx.ExecContext(ctx, step.statement, hand, subject)
-			if err != nil {
-				return nil, err
-			}
-			n, err := result.RowsAffected()
-			if err != nil {
-				return nil, err
-			}
-			*step.into = int(n)
-		}
-		return nil, nil
+		f = Forgotten{}
+		return nil, f.forget(ctx, tx, hand, subject)
 	})
 	if err != nil {
 		return Forgotten{}, fmt.Errorf("forget a subject of hand %q: %w", hand, err)
 	}
-	var busy, frames, moved int
-	if err := l.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &moved); err != nil {
-		return f, fmt.Errorf("forget a subject of hand %q: truncate the log: %w", hand, err)
+	done, err := l.scrub(ctx)
+	if err != nil {
+		return f, fmt.Errorf("forget a subject of hand %q: %w", hand, err)
 	}
-	if busy != 0 {
+	if !done {
 		return f, fmt.Errorf("forget a subject of hand %q: another process reads the ledger, whose log still has what was deleted: ask again when it is done", hand)
 	}
 	return f, nil

@@ -3,10 +3,11 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/gloveboxhq/glovebox/memory/sqlite/gaps"
 )
 
 // Text that was deleted can be in three places. Freed pages and cells are
@@ -107,7 +108,7 @@ func (s *Store) clearGaps(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if pages > maxPages {
+	if pages > gaps.MaxPages {
 		// Which pages are a tree's cannot be told by looking at them.
 		return s.holdingWriter(ctx, "scrub: write the file anew", func(writer *sql.Conn) error {
 			_, err := writer.ExecContext(ctx, "VACUUM")
@@ -116,61 +117,19 @@ func (s *Store) clearGaps(ctx context.Context) error {
 	}
 	for after := int64(0); ; {
 		var dirty []int64
-		err := s.reading(ctx, "scrub: look at the pages", func(tx *sql.Tx) error {
-			rows, err := tx.QueryContext(ctx, "SELECT pgno, data FROM sqlite_dbpage WHERE pgno > ? AND substr(data, 1 + 100 * (pgno = 1), 1) IN (x'02', x'05', x'0a', x'0d')", after)
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for len(dirty) < gapBatch && rows.Next() {
-				var data sql.RawBytes
-				if err := rows.Scan(&after, &data); err != nil {
-					return err
-				}
-				found, err := clearGap(after, data, false)
-				if err != nil {
-					return fmt.Errorf("page %d: %w", after, err)
-				}
-				if found {
-					dirty = append(dirty, after)
-				}
-			}
-			return rows.Err()
+		err := s.reading(ctx, "scrub: look at the pages", func(tx *sql.Tx) (err error) {
+			dirty, after, err = gaps.Find(ctx, tx, after, gapBatch)
+			return err
 		})
-		if err != nil {
+		if err != nil || len(dirty) == 0 {
 			return err
 		}
-		if len(dirty) == 0 {
-			return nil
-		}
-		if err := s.clearPages(ctx, dirty); err != nil {
+		if err := s.writing(ctx, "scrub: overwrite gaps", func(ctx context.Context, tx *sql.Tx) error {
+			return gaps.Overwrite(ctx, tx, dirty)
+		}); err != nil {
 			return err
 		}
 	}
-}
-
-func (s *Store) clearPages(ctx context.Context, numbers []int64) error {
-	return s.writing(ctx, "scrub: overwrite gaps", func(ctx context.Context, tx *sql.Tx) error {
-		for _, number := range numbers {
-			var data []byte
-			if err := tx.QueryRowContext(ctx, "SELECT data FROM sqlite_dbpage WHERE pgno = ?", number).Scan(&data); errors.Is(err, sql.ErrNoRows) {
-				continue
-			} else if err != nil {
-				return err
-			}
-			// It may have become something else meanwhile.
-			if found, err := clearGap(number, data, true); err != nil || !found {
-				if err != nil {
-					return fmt.Errorf("page %d: %w", number, err)
-				}
-				continue
-			}
-			if _, err := tx.ExecContext(ctx, "UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?", data, number); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // epochs lets somebody wait for all who read now, without keeping others from

@@ -1,4 +1,4 @@
-package sqlite
+package gaps
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 // The kinds of pages of SQLite's trees: the first byte of each. Pages of other
 // kinds begin with the number of another page, whose highest byte is smaller
-// than any of these in a file of less than maxPages pages.
+// than any of these in a file of less than MaxPages pages.
 const (
 	pageIndexInterior = 2
 	pageTableInterior = 5
@@ -18,9 +18,12 @@ const (
 	pageTableLeaf     = 13
 )
 
-// maxPages is where the number of a page could be taken for the kind of one: 128
+// MaxPages is where the number of a page could be taken for the kind of one: 128
 // GiB with pages of 4 KiB.
-const maxPages = pageIndexInterior << 24
+const MaxPages = pageIndexInterior << 24
+
+// minPage is the least size of a page in bytes.
+const minPage = 512
 
 var errPage = errors.New("the page is not what SQLite's file format says")
 
@@ -33,15 +36,15 @@ var errPage = errors.New("the page is not what SQLite's file format says")
 //	8/12 where the cells are: two bytes each
 //	…    the gap, then cells, freeblocks and fragments in any order
 //
-// See "B-tree Pages" in SQLite's description of its file format. Databases of this
-// package reserve no bytes at the end of pages.
+// See "B-tree Pages" in SQLite's description of its file format. No bytes are
+// reserved at the end of pages.
 func clearGap(number int64, page []byte, overwrite bool) (found bool, err error) {
 	size := len(page)
 	start := 0
 	if number == 1 {
 		start = 100
 	}
-	if size < smallestPage || size > 65536 {
+	if size < minPage || size > 65536 {
 		return false, errPage
 	}
 	head := page[start:]
