@@ -131,3 +131,53 @@ func (l *Ledger) findGaps(ctx context.Context, after int64) (pages []int64, last
 	defer tx.Rollback()
 	return gaps.Find(ctx, tx, after, gapBatch)
 }
+
+// CheckLedger examines the ledger at path, beside whoever writes it, and returns
+// what is wrong with it, in words for an operator.
+func CheckLedger(ctx context.Context, path string) (wrong []string, err error) {
+	l := &Ledger{path: path}
+	db, err := l.connect(1, "ro", "deferred", "query_only(ON)")
+	if err != nil {
+		return nil, fmt.Errorf("examine ledger %s: %w", path, err)
+	}
+	defer db.Close()
+	report := func(query string, form func(...any) (string, bool), columns int) error {
+		rows, err := db.QueryContext(ctx, query)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			values := make([]any, columns)
+			into := make([]any, columns)
+			for i := range values {
+				into[i] = &values[i]
+			}
+			if err := rows.Scan(into...); err != nil {
+				return err
+			}
+			if what, bad := form(values...); bad {
+				wrong = append(wrong, what)
+			}
+		}
+		return rows.Err()
+	}
+	err = report("PRAGMA integrity_check(20)", func(v ...any) (string, bool) {
+		return fmt.Sprintf("the file is damaged: %v", v[0]), v[0] != "ok"
+	}, 1)
+	if err == nil && len(wrong) == 0 {
+		err = report(`SELECT o.hand, o.bytes, coalesce(sum(length(k.key) + length(k.value)), 0) AS found FROM owners o
+			LEFT JOIN kv k ON k.owner = o.id GROUP BY o.id HAVING found <> o.bytes LIMIT 20`, func(v ...any) (string, bool) {
+			return fmt.Sprintf("hand %q keeps %v bytes for somebody, %v are counted", v[0], v[2], v[1]), true
+		}, 3)
+	}
+	if err == nil && len(wrong) == 0 {
+		err = report("SELECT count(*) FROM settings WHERE key = 'scrub_pending'", func(v ...any) (string, bool) {
+			return "what was deleted may still be in the file: run glovebox doctor --repair when no other program reads it", v[0] != int64(0)
+		}, 1)
+	}
+	if err != nil {
+		return wrong, fmt.Errorf("examine ledger %s: %w", path, err)
+	}
+	return wrong, nil
+}
