@@ -136,7 +136,7 @@ func (s *Store) examineIndex(ctx context.Context) (wrong []string, err error) { 
 func (s *Store) rebuildSearch(ctx context.Context) error { return nil }
 
 func (s *Store) examineFiles(f *findings) {
-	for _, suffix := range []string{"", "-wal", "-shm", ".lock"} {
+	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if info, err := os.Stat(s.path + suffix); err == nil && info.Mode().Perm()&0o077 != 0 {
 			f.add(Finding{What: fmt.Sprintf("others may read or write the file: its mode is %04o, not 0600", info.Mode().Perm()), Where: s.path + suffix, mend: mendFiles})
 		}

@@ -1,18 +1,25 @@
 package sqlite_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
+	"github.com/gloveboxhq/glovebox/memory/sqlite"
 )
 
 // canary is a word that stands nowhere else. In a session its JSON differs from
@@ -180,6 +187,7 @@ func inhabited(t testing.TB, store memory.Store, path string, users, rounds int)
 	// What no method writes yet.
 	writing := sideDoor(t, path)
 	for u, user := range ids {
+		block := strings.Repeat(sign(u), 3000)
 		topic, other := memory.NewID[memory.FileID](), memory.NewID[memory.FileID]()
 		for _, row := range []struct {
 			statement string
@@ -190,7 +198,7 @@ func inhabited(t testing.TB, store memory.Store, path string, users, rounds int)
 			{"INSERT INTO user_agent_topics VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL, 0, 0)", []any{other[:], user[:], agent.ID[:], sign(u), sign(u)}},
 			{"INSERT INTO topic_sources VALUES (?, ?)", []any{topic[:], other[:]}},
 			{"INSERT INTO session_extractions VALUES (?, ?, ?, ?, ?, ?, '[]', '[]', '[]', 0)", []any{other[:], user[:], agent.ID[:], sessions[u][0][:], sign(u), sign(u)}},
-			{"INSERT INTO files VALUES (NULL, ?, ?, ?, '', 1, 1, '', ?, 'direct', 0, ?)", []any{other[:], sessions[u][0][:], sign(u), sign(u), strings.Repeat(sign(u), 3000)}},
+			{"INSERT INTO files VALUES (NULL, ?, ?, ?, '', 1, 1, ?, ?, 'direct', 0, ?)", []any{other[:], sessions[u][0][:], sign(u), fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(block))), sign(u), block}},
 			{"INSERT INTO kv VALUES (?, ?, ?)", []any{user.String(), sign(u), []byte(sign(u))}},
 		} {
 			if _, err := writing.ExecContext(ctx, row.statement, row.arguments...); err != nil {
@@ -262,5 +270,242 @@ func TestWipedIsWiped(t *testing.T) {
 	}
 	if found := query(t, database(dir), "PRAGMA foreign_key_check"); found != "" {
 		t.Error(found)
+	}
+}
+
+// Reads of this store are waited for, and do not wait themselves; those of another
+// process are not.
+func TestScrubAndReaders(t *testing.T) {
+	dir := t.TempDir()
+	store := open(t, dir).(*sqlite.Store)
+	users, canaries := inhabited(t, store, database(dir), 2, 20)
+	foreign := sideDoor(t, database(dir))
+	reading, err := foreign.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reading.Rollback()
+	n := 0
+	if err := reading.QueryRowContext(t.Context(), "SELECT count(*) FROM messages").Scan(&n); err != nil || n == 0 {
+		t.Fatal(n, err)
+	}
+	if _, err := store.WipeUser(t.Context(), users[1]); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := store.Scrub(t.Context()); err != nil || done {
+		t.Errorf("scrubbed beside a reader: %v, %v", done, err)
+	}
+	if pending, err := store.ScrubPending(t.Context()); err != nil || !pending {
+		t.Errorf("pending: %v, %v", pending, err)
+	}
+	// What another process reads stays what it was.
+	again := 0
+	if err := reading.QueryRowContext(t.Context(), "SELECT count(*) FROM messages").Scan(&again); err != nil || again != n {
+		t.Error(again, err)
+	}
+	if err := reading.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	// Readers and writers of this store go on meanwhile.
+	ctx, stop := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				sessions, err := store.Sessions(t.Context(), users[0], memory.SessionQuery{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := store.Append(t.Context(), users[0], sessions[0].ID, said("meanwhile")); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	done, err := store.Scrub(t.Context())
+	stop()
+	group.Wait()
+	if err != nil || !done {
+		t.Errorf("scrub: %v, %v", done, err)
+	}
+	if pending, err := store.ScrubPending(t.Context()); err != nil || pending {
+		t.Errorf("pending: %v, %v", pending, err)
+	}
+	if found := residues(t, database(dir), canaries[1]); len(found) > 0 {
+		t.Errorf("%d traces: %.500s", len(found), found)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if done, err := store.Scrub(ended); !errors.Is(err, context.Canceled) || done {
+		t.Errorf("with a context that has ended: %v, %v", done, err)
+	}
+}
+
+func init() { childTasks["wipe"] = wipeUntilKilled }
+
+// wipeUntilKilled wipes the user whose name begins with "victim" as a host does.
+func wipeUntilKilled(dir string) int {
+	ctx := context.Background()
+	store, err := sqlite.Open(ctx, database(dir), sqlite.Options{})
+	if err != nil {
+		fmt.Println("open:", err)
+		return 1
+	}
+	wipes, err := store.Wipes(ctx)
+	for _, w := range wipes {
+		if _, err = store.WipeUser(ctx, w.User); err != nil {
+			break
+		}
+		fmt.Println("wiped")
+		if _, err = store.Scrub(ctx); err != nil {
+			break
+		}
+		fmt.Println("scrubbed")
+	}
+	fmt.Println("end:", err)
+	return 0
+}
+
+// S7: a wipe that was killed anywhere is ended by doing it again.
+func TestAKilledWipe(t *testing.T) {
+	template := t.TempDir()
+	store := open(t, template)
+	users, canaries := inhabited(t, store, database(template), 3, 30)
+	victim := users[1]
+	if err := errors.Join(store.BeginWipe(t.Context(), victim, at), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before := dump(t, database(template), victim)
+	random := mathrand.New(mathrand.NewPCG(3, 4))
+	for round := range *kills {
+		dir := filepath.Join(t.TempDir(), "copy")
+		if err := os.CopyFS(dir, os.DirFS(template)); err != nil {
+			t.Fatal(err)
+		}
+		command := rerun(t, dir, "wipe")
+		output, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// After a word of the child, or somewhere between two of them.
+		lines := bufio.NewScanner(output)
+		for range round%3 + 1 {
+			lines.Scan()
+		}
+		select {
+		case <-time.After(time.Duration(random.IntN(20)) * time.Millisecond):
+		case <-t.Context().Done():
+		}
+		_ = command.Process.Kill()
+		_ = command.Wait()
+		if found := examined(t, database(dir)); len(found) == 0 || len(found) > 2 {
+			t.Errorf("round %d: the doctor finds %+v", round, found)
+		}
+		store := open(t, dir)
+		if _, err := store.WipeUser(t.Context(), victim); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := store.Scrub(t.Context()); err != nil || !done {
+			t.Errorf("scrub: %v, %v", done, err)
+		}
+		if err := store.EndWipe(t.Context(), victim); err != nil {
+			t.Error(err)
+		}
+		if found := residues(t, database(dir), canaries[1]); len(found) > 0 {
+			t.Errorf("round %d: %d traces: %.500s", round, len(found), found)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+		if after := dump(t, database(dir), victim); !reflect.DeepEqual(after, before) {
+			t.Error("another user's rows have changed")
+		}
+		if found := examined(t, database(dir)); len(found) > 0 {
+			t.Errorf("round %d: the doctor finds %+v", round, found)
+		}
+	}
+}
+
+// BenchmarkWipe wipes one of 100 users whose messages lie side by side, and scrubs.
+func BenchmarkWipe(b *testing.B) {
+	const users = 100
+	for _, each := range []int{1000, 10_000} {
+		b.Run(fmt.Sprintf("messages=%d", each), func(b *testing.B) {
+			dir := b.TempDir()
+			store := open(b, dir)
+			agent, err := store.PutAgent(b.Context(), "assistant", "", at)
+			if err != nil {
+				b.Fatal(err)
+			}
+			ids := make([]memory.UserID, users)
+			sessions := make([]memory.SessionID, users)
+			for u := range ids {
+				ids[u] = memory.NewID[memory.UserID]()
+				if err := store.PutUser(b.Context(), memory.User{ID: ids[u], Name: fmt.Sprintf("user%d", u), CreatedAt: at}); err != nil {
+					b.Fatal(err)
+				}
+				s, err := store.CreateSession(b.Context(), memory.Session{Agent: agent.ID, User: ids[u], CreatedAt: at})
+				if err != nil {
+					b.Fatal(err)
+				}
+				sessions[u] = s.ID
+			}
+			if err := store.Close(); err != nil {
+				b.Fatal(err)
+			}
+			// As Append writes them, without waiting for the disk a million times.
+			side := sideDoor(b, database(dir))
+			tx, err := side.BeginTx(b.Context(), nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			messages, err := tx.PrepareContext(b.Context(), "INSERT INTO messages (id, session_id, seq, role, source, content, tokens, trust, created_at) VALUES (?, ?, ?, 'user', 'user', ?, 250, 'direct', 0)")
+			if err != nil {
+				b.Fatal(err)
+			}
+			frontier, err := tx.PrepareContext(b.Context(), "INSERT INTO frontier (session_id, ordinal, message_id) VALUES (?, ?, ?)")
+			if err != nil {
+				b.Fatal(err)
+			}
+			content := `[{"type":"text","text":"` + strings.Repeat("some words ", 90) + `"}]`
+			for n := range each {
+				for _, session := range sessions {
+					id := memory.NewID[memory.MessageID]()
+					if _, err := messages.ExecContext(b.Context(), id[:], session[:], n+1, content); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := frontier.ExecContext(b.Context(), session[:], n+1, id[:]); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			if err := errors.Join(tx.Commit(), side.Close()); err != nil {
+				b.Fatal(err)
+			}
+			store = open(b, dir)
+			var wiping, scrubbing time.Duration
+			next := 0
+			for b.Loop() {
+				began := time.Now()
+				counts, err := store.WipeUser(b.Context(), ids[next])
+				if err != nil || counts.Messages != each {
+					b.Fatalf("%+v, %v", counts, err)
+				}
+				wiping += time.Since(began)
+				began = time.Now()
+				if done, err := store.Scrub(b.Context()); err != nil || !done {
+					b.Fatal(done, err)
+				}
+				scrubbing += time.Since(began)
+				next++
+			}
+			b.ReportMetric(wiping.Seconds()/float64(b.N), "wipe-s/op")
+			b.ReportMetric(scrubbing.Seconds()/float64(b.N), "scrub-s/op")
+		})
 	}
 }
