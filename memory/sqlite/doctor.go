@@ -122,18 +122,26 @@ func (s *Store) examine(ctx context.Context, f *findings) error {
 	if err != nil || !whole {
 		return err
 	}
-	wrong, err := s.examineIndex(ctx)
+	wrong, err := s.checkIndex(ctx)
 	for _, what := range wrong {
 		f.add(Finding{What: what, Where: "search index", mend: mendSearch})
 	}
 	return err
 }
 
-// examineIndex returns what is wrong with the search index.
-func (s *Store) examineIndex(ctx context.Context) (wrong []string, err error) { return nil, nil }
-
-// rebuildSearch makes the search index anew.
-func (s *Store) rebuildSearch(ctx context.Context) error { return nil }
+// rebuildSearch makes the search index of everybody anew.
+func (s *Store) rebuildSearch(ctx context.Context) error {
+	users, err := s.Users(ctx)
+	if err != nil {
+		return err
+	}
+	for _, u := range users {
+		if err := s.Reindex(ctx, u.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (s *Store) examineFiles(f *findings) {
 	for _, suffix := range []string{"", "-wal", "-shm"} {

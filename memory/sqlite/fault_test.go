@@ -27,9 +27,9 @@ func init() {
 	childTasks["read"] = readUntilTold
 }
 
-// conversation makes a session with n messages in batches of ten, and a summary
+// conversationOf makes a session with n messages in batches of ten, and a summary
 // after each batch but the last.
-func conversation(t testing.TB, store memory.Store, n int) (memory.UserID, memory.SessionID, []memory.Message) {
+func conversationOf(t testing.TB, store memory.Store, n int) (memory.UserID, memory.SessionID, []memory.Message) {
 	t.Helper()
 	user, agent, err := people(t.Context(), store)
 	if err != nil {
@@ -65,7 +65,7 @@ func abandoned(t *testing.T, n int) (dir string, user memory.UserID, session mem
 	t.Helper()
 	from := t.TempDir()
 	store := open(t, from)
-	user, session, all = conversation(t, store, n)
+	user, session, all = conversationOf(t, store, n)
 	dir = t.TempDir()
 	copyDatabase(t, from, dir)
 	if err := store.Close(); err != nil {
@@ -269,7 +269,7 @@ func integrity(ctx context.Context, path string) (found string) {
 func TestDamagedPages(t *testing.T) {
 	original := t.TempDir()
 	store := open(t, original)
-	user, session, all := conversation(t, store, 30)
+	user, session, all := conversationOf(t, store, 30)
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +351,7 @@ func TestRollbackJournalIsUndone(t *testing.T) {
 	t.Run("ours", func(t *testing.T) {
 		dir := t.TempDir()
 		store := open(t, dir)
-		user, session, all := conversation(t, store, 60)
+		user, session, all := conversationOf(t, store, 60)
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func (s *Store) Scrub(ctx context.Context) (done bool, err error) {
 		if err := s.reads.drain(ctx); err != nil {
 			return false, s.failed(ctx, "scrub: wait for readers", err)
 		}
-		if err := s.holdingWriter(ctx, "scrub", func(writer *sql.Conn) error {
+		if err := s.asWriter(ctx, "scrub", func(writer *sql.Conn) error {
 			done, again, err = s.truncateLog(ctx, writer)
 			return err
 		}); err != nil {
@@ -110,7 +110,7 @@ func (s *Store) clearGaps(ctx context.Context) error {
 	}
 	if pages > gaps.MaxPages {
 		// Which pages are a tree's cannot be told by looking at them.
-		return s.holdingWriter(ctx, "scrub: write the file anew", func(writer *sql.Conn) error {
+		return s.asWriter(ctx, "scrub: write the file anew", func(writer *sql.Conn) error {
 			_, err := writer.ExecContext(ctx, "VACUUM")
 			return err
 		})

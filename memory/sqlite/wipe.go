@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
@@ -77,7 +76,8 @@ func remove(ctx context.Context, tx *sql.Tx, deletions []deletion, arguments ...
 // frontiers of everybody for one that refers to it, because no index answers
 // that; the callers delete what refers first, and doctor looks at the rest.
 func (s *Store) unenforced(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
-	return s.holdingWriter(ctx, what, func(writer *sql.Conn) error {
+	err := s.asWriter(ctx, what, func(writer *sql.Conn) error {
+		clear(s.positions)
 		unending := context.WithoutCancel(ctx)
 		if _, err := writer.ExecContext(unending, "PRAGMA foreign_keys = OFF"); err != nil {
 			return err
@@ -88,27 +88,10 @@ func (s *Store) unenforced(ctx context.Context, what string, f func(context.Cont
 		}
 		return err
 	})
-}
-
-// holdingWriter runs f with the writer's connection, outside of a transaction.
-func (s *Store) holdingWriter(ctx context.Context, what string, f func(*sql.Conn) error) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return s.failed(ctx, what, errClosed)
+	if err == nil {
+		s.indexer.notify()
 	}
-	if s.readOnly {
-		return s.failed(ctx, what, fmt.Errorf("%w: it was opened for reading", memory.ErrReadOnly))
-	}
-	writer, err := s.write.Conn(ctx)
-	if err != nil {
-		return s.failed(ctx, what, err)
-	}
-	defer writer.Close()
-	if err := f(writer); err != nil {
-		return s.failed(ctx, what, err)
-	}
-	return nil
+	return err
 }
 
 // DeleteSession implements memory.Store.
@@ -121,7 +104,10 @@ func (s *Store) DeleteSession(ctx context.Context, user memory.UserID, id memory
 		if counts.Sessions == 0 {
 			return memory.ErrNotFound
 		}
-		return s.reindexUser(ctx, tx, user)
+		if err := s.dropIndex(ctx, tx, user); err != nil {
+			return err
+		}
+		return rebuildIndex(ctx, tx, user, kinds...)
 	})
 }
 
@@ -151,7 +137,7 @@ func (s *Store) WipeUser(ctx context.Context, user memory.UserID) (counts memory
 		if err := remove(ctx, tx, []deletion{{"DELETE FROM kv WHERE scope = ?1", nil}}, user.String()); err != nil {
 			return err
 		}
-		return s.unindex(ctx, tx, user)
+		return s.dropIndex(ctx, tx, user)
 	})
 	if err != nil {
 		return memory.WipeCounts{}, err
@@ -159,15 +145,13 @@ func (s *Store) WipeUser(ctx context.Context, user memory.UserID) (counts memory
 	return counts, nil
 }
 
-// unindex removes the user's words from the search index. It is called after
-// their messages and summaries are deleted.
-func (s *Store) unindex(ctx context.Context, tx *sql.Tx, user memory.UserID) error { return nil }
-
-// reindexUser has the user's part of the search index made anew.
-func (s *Store) reindexUser(ctx context.Context, tx *sql.Tx, user memory.UserID) error { return nil }
-
 // settleIndex waits until the search index has deleted what it is to delete.
-func (s *Store) settleIndex(ctx context.Context) error { return nil }
+func (s *Store) settleIndex(ctx context.Context) error {
+	if s.indexer == nil {
+		return nil
+	}
+	return s.indexer.catchUp(ctx)
+}
 
 // Wipes implements memory.Store.
 func (s *Store) Wipes(ctx context.Context) (wipes []memory.Wipe, err error) {
