@@ -87,6 +87,9 @@ type ModelConfig struct {
 	ContextWindow int `toml:"context_window"`
 	// MaxOutputTokens bounds an answer; zero means 1,024.
 	MaxOutputTokens int `toml:"max_output_tokens"`
+	// Tools offers the memory tools to the model; absent means true. The offline
+	// model calls none.
+	Tools *bool `toml:"tools"`
 }
 
 // CompactionConfig is [compaction]. Absent or zero, it arms no trigger.
@@ -367,6 +370,24 @@ func (c *Config) checkModel() error {
 		return fmt.Errorf("model.context_window: %d tokens leave no room beside max_output_tokens, %d", m.window(), m.maxOutput())
 	}
 	return nil
+}
+
+// memoryTools are what the model of a configuration is offered: nothing if that
+// alone would take more than a quarter of what a prompt may cost.
+func (c Config) memoryTools(r *compaction.Retrieval) []tool {
+	offline := c.LLM == nil && c.Model.Provider != "openai"
+	if offline || c.Model.Tools != nil && !*c.Model.Tools {
+		return nil
+	}
+	var tools []tool
+	for _, t := range compaction.Tools(r) {
+		tools = append(tools, memoryTool{t})
+	}
+	whole := c.budgetWith(nil)
+	if whole-c.budgetWith(tools) > whole/4 {
+		return nil
+	}
+	return tools
 }
 
 func (m ModelConfig) window() int    { return positiveOr(m.ContextWindow, 32_768) }

@@ -119,6 +119,7 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 		return nil, err
 	}
 	h.store = store
+	h.tools = config.memoryTools(compaction.NewRetrieval(store, h.model, compaction.ScanLimits{}))
 	if h.ledger, err = capability.OpenLedger(ctx, filepath.Join(filepath.Dir(config.Store.Path), "hands.db"), h.now); err != nil {
 		return nil, err
 	}

@@ -34,6 +34,28 @@ type tool interface {
 	Call(ctx context.Context, user memory.UserID, session memory.SessionID, input json.RawMessage, maxTokens int) (boundary.Content, error)
 }
 
+// memoryTool is one of compaction's tools.
+type memoryTool struct{ compaction.Tool }
+
+// Definition implements tool.
+func (t memoryTool) Definition() llm.Tool {
+	return llm.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters}
+}
+
+// Call implements tool. How much there is to tell is for the input to say.
+func (t memoryTool) Call(ctx context.Context, user memory.UserID, session memory.SessionID, input json.RawMessage, _ int) (boundary.Content, error) {
+	return t.Tool.Call(ctx, user, session, input)
+}
+
+// budgetWith is what a prompt may cost that offers tools.
+func (c Config) budgetWith(tools []tool) int {
+	budget := c.Model.window() - c.Model.maxOutput()
+	for _, t := range tools {
+		budget -= t.Definition().Tokens()
+	}
+	return budget
+}
+
 // The bounds of the tools in one turn. Calls and results have half of the budget
 // together; the arguments of a round at most half of what is left of it, and so
 // the results.
@@ -59,12 +81,10 @@ const (
 func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answer *Answer) (memory.Draft, error) {
 	user, session := turn.User, turn.Session
 	var tools []llm.Tool
-	budget := h.budget()
 	for _, t := range h.tools {
-		definition := t.Definition()
-		tools = append(tools, definition)
-		budget -= definition.Tokens()
+		tools = append(tools, t.Definition())
 	}
+	budget := h.budget()
 	left := budget / 2
 	relieved := false
 	for round := 0; ; round++ {

@@ -237,9 +237,7 @@ func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Me
 	return memory.Message{}, memory.ErrNotFound
 }
 
-func (h *Host) budget() int {
-	return h.config.Model.window() - h.config.Model.maxOutput()
-}
+func (h *Host) budget() int { return h.config.budgetWith(h.tools) }
 
 // assemble builds the prompt of a turn.
 func assemble(config Config, frontier memory.Frontier, system string, budget int) (assembly.Prompt, assembly.Report) {
@@ -258,7 +256,7 @@ func ContextOf(ctx context.Context, config Config, store memory.Store, user memo
 		return assembly.Prompt{}, assembly.Report{}, fmt.Errorf("context of session %s: %w", session, err)
 	}
 	if budget == 0 {
-		budget = config.Model.window() - config.Model.maxOutput()
+		budget = config.budgetWith(config.memoryTools(nil))
 	}
 	s, err := store.Session(ctx, user, session)
 	if err != nil {

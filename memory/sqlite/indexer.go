@@ -361,7 +361,7 @@ func (k kind) plain(content, external []byte) string {
 	if len(external) > 0 && json.Unmarshal(external, &outside) != nil {
 		return string(content)
 	}
-	return string(content) + "\n" + boundary.Neutral(outside)
+	return memory.Plain([]memory.Block{memory.Text(string(content)), memory.External(outside)})
 }
 
 // segment is one that is to be written.
