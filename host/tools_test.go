@@ -454,3 +454,43 @@ func newSession(t *testing.T, h *host.Host) memory.SessionID {
 	}
 	return session.ID
 }
+
+// The model finds what was said in another conversation with the tools that it is
+// offered without configuration, and nothing of another user's (S9, B8).
+func TestModelSearchesMemory(t *testing.T) {
+	server := openaitest.NewServer(t,
+		openaitest.Text("I will remember."), openaitest.Text("So will I."),
+		openaitest.Calls("", openaitest.Call("a", "memory_search", `{"words":"colour of the boathouse"}`)),
+		openaitest.Text("It is green."))
+	t.Setenv("TEST_MODEL_KEY", openaitest.Key)
+	config := host.Config{Users: []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}}}
+	config.Model.Provider, config.Model.BaseURL, config.Model.Name, config.Model.APIKey = "openai", server.BaseURL, "m", "env:TEST_MODEL_KEY"
+	h := open(t, config)
+	bert, err := h.User("bert")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, h, host.Message{Text: "The boathouse is painted green."})
+	send(t, h, host.Message{User: bert.ID, Text: "My boathouse has the colour red."})
+	answer := send(t, h, host.Message{Text: "Which colour has my boathouse?"})
+	if answer.Message.Blocks[0].Text != "It is green." || answer.Message.Trust != memory.TrustDerived {
+		t.Errorf("answered %+v", answer.Message)
+	}
+	requests := server.Requests()
+	if n := len(requests[2].Tools); n != 3 {
+		t.Errorf("%d tools were offered", n)
+	}
+	found := resultsIn(requests[3])["a"]
+	if !strings.HasPrefix(found, "<<<EXTCONTENT_") || !strings.Contains(found, "painted green") || strings.Contains(found, "red") {
+		t.Errorf("the model was told %q", found)
+	}
+
+	off := false
+	config.Model.Tools = &off
+	server = openaitest.NewServer(t, openaitest.Text("Hello."))
+	config.Model.BaseURL = server.BaseURL
+	send(t, open(t, config), host.Message{Text: "Hello."})
+	if n := len(server.Requests()[0].Tools); n != 0 {
+		t.Errorf("%d tools were offered although they are off", n)
+	}
+}
