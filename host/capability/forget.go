@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 
 	"github.com/gloveboxhq/glovebox/memory/sqlite/gaps"
 )
@@ -129,7 +130,7 @@ func (l *Ledger) findGaps(ctx context.Context, after int64) (pages []int64, last
 		return nil, after, err
 	}
 	defer tx.Rollback()
-	return gaps.Find(ctx, tx, after, gapBatch)
+	return gaps.Find(ctx, tx, after, math.MaxInt64, gapBatch)
 }
 
 // CheckLedger examines the ledger at path, beside whoever writes it, and returns

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gloveboxhq/glovebox/memory/sqlite/gaps"
 )
 
@@ -115,10 +117,24 @@ func (s *Store) clearGaps(ctx context.Context) error {
 			return err
 		})
 	}
-	for after := int64(0); ; {
+	group, ctx := errgroup.WithContext(ctx)
+	for part := range int64(gapReaders) {
+		group.Go(func() error { return s.clearRange(ctx, pages*part/gapReaders, pages*(part+1)/gapReaders) })
+	}
+	return group.Wait()
+}
+
+// gapReaders is how many look at pages at the same time: half of the readers, so
+// that others find one.
+const gapReaders = readers / 2
+
+// clearRange clears the pages after one up to another. What the file grows by
+// meanwhile was made after the deletion.
+func (s *Store) clearRange(ctx context.Context, after, to int64) error {
+	for {
 		var dirty []int64
 		err := s.reading(ctx, "scrub: look at the pages", func(tx *sql.Tx) (err error) {
-			dirty, after, err = gaps.Find(ctx, tx, after, gapBatch)
+			dirty, after, err = gaps.Find(ctx, tx, after, to, gapBatch)
 			return err
 		})
 		if err != nil || len(dirty) == 0 {

@@ -14,11 +14,11 @@ import (
 	"fmt"
 )
 
-// Find looks at the pages after the one with the number after, in order, and
-// returns the numbers of those whose gaps hold anything but zeros, at most most of
-// them, and the number of the last page that it looked at. None means that there
-// are no more. The file has less than MaxPages pages.
-func Find(ctx context.Context, tx *sql.Tx, after int64, most int) (pages []int64, last int64, err error) {
+// Find looks at the pages after the one with the number after up to the one with
+// the number to, in order, and returns the numbers of those whose gaps hold anything
+// but zeros, at most most of them, and the number of the last page that it looked
+// at. None means that there are no more. The file has less than MaxPages pages.
+func Find(ctx context.Context, tx *sql.Tx, after, to int64, most int) (pages []int64, last int64, err error) {
 	rows, err := tx.QueryContext(ctx, "SELECT pgno, data FROM sqlite_dbpage WHERE pgno > ?", after)
 	if err != nil {
 		return nil, after, err
@@ -29,6 +29,10 @@ func Find(ctx context.Context, tx *sql.Tx, after int64, most int) (pages []int64
 		var data sql.RawBytes
 		if err := rows.Scan(&last, &data); err != nil {
 			return nil, last, err
+		}
+		// sqlite_dbpage knows no ranges: it would go on to the end for nothing.
+		if last > to {
+			break
 		}
 		found, err := clearGap(last, data, false)
 		if err != nil {
@@ -44,9 +48,19 @@ func Find(ctx context.Context, tx *sql.Tx, after int64, most int) (pages []int64
 // Overwrite fills the gaps of pages with zeros. What became of a page since Find
 // does not matter: it is looked at again.
 func Overwrite(ctx context.Context, tx *sql.Tx, pages []int64) error {
+	read, err := tx.PrepareContext(ctx, "SELECT data FROM sqlite_dbpage WHERE pgno = ?")
+	if err != nil {
+		return err
+	}
+	defer read.Close()
+	update, err := tx.PrepareContext(ctx, "UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?")
+	if err != nil {
+		return err
+	}
+	defer update.Close()
 	for _, number := range pages {
 		var data []byte
-		if err := tx.QueryRowContext(ctx, "SELECT data FROM sqlite_dbpage WHERE pgno = ?", number).Scan(&data); errors.Is(err, sql.ErrNoRows) {
+		if err := read.QueryRowContext(ctx, number).Scan(&data); errors.Is(err, sql.ErrNoRows) {
 			continue
 		} else if err != nil {
 			return err
@@ -56,7 +70,7 @@ func Overwrite(ctx context.Context, tx *sql.Tx, pages []int64) error {
 		} else if !found {
 			continue
 		}
-		if _, err := tx.ExecContext(ctx, "UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?", data, number); err != nil {
+		if _, err := update.ExecContext(ctx, data, number); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package gaps
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -62,7 +61,6 @@ func clearGap(number int64, page []byte, overwrite bool) (found bool, err error)
 	if content > size {
 		return false, errPage
 	}
-	type span struct{ from, to int }
 	taken := make([]span, 0, count+16)
 	for i := range count {
 		at := int(binary.BigEndian.Uint16(page[start+headSize+2*i:]))
@@ -70,7 +68,7 @@ func clearGap(number int64, page []byte, overwrite bool) (found bool, err error)
 		if !ok || at < content {
 			return false, errPage
 		}
-		taken = append(taken, span{at, at + length})
+		taken = append(taken, spanOf(at, at+length))
 	}
 	// A freeblock's own four bytes are SQLite's. They are in order, so that a
 	// ring is an error.
@@ -78,25 +76,34 @@ func clearGap(number int64, page []byte, overwrite bool) (found bool, err error)
 		if at < content || at <= before || at+4 > size {
 			return false, errPage
 		}
-		taken = append(taken, span{at, at + 4})
+		taken = append(taken, spanOf(at, at+4))
 		at, before = int(binary.BigEndian.Uint16(page[at:])), at
 	}
-	slices.SortFunc(taken, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	slices.Sort(taken)
 	at := content
-	for _, t := range append(taken, span{size, size}) {
-		if t.from < at {
+	for _, t := range append(taken, spanOf(size, size)) {
+		from, to := t.bounds()
+		if from < at {
 			return false, errPage
 		}
-		if gap := page[at:t.from]; !isZero(gap) {
+		if gap := page[at:from]; !isZero(gap) {
 			found = true
 			if overwrite {
 				clear(gap)
 			}
 		}
-		at = t.to
+		at = to
 	}
 	return found, nil
 }
+
+// span is a stretch of a page, in one number, since sorting them is most of the
+// work: where it begins, times 2^32, plus where it ends.
+type span uint64
+
+func spanOf(from, to int) span { return span(from)<<32 | span(to) }
+
+func (s span) bounds() (from, to int) { return int(s >> 32), int(s & 0xffffffff) }
 
 var zeros [65536]byte
 
