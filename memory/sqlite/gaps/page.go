@@ -28,7 +28,7 @@ var errPage = errors.New("the page is not what SQLite's file format says")
 
 // clearGap looks at one page of the file, or overwrites with zeros what is in it
 // but belongs to no row and is not SQLite's own. It reports whether there was
-// anything else than zeros. A page that is not of a tree has no gap.
+// anything else than zeros and old pointers. A page that is not of a tree has no gap.
 //
 //	0    kind, first freeblock, number of cells, start of cells, fragments
 //	8    number of the rightmost child (interior pages)
@@ -86,7 +86,11 @@ func clearGap(number int64, page []byte, overwrite bool) (found bool, err error)
 		if from < at {
 			return false, errPage
 		}
-		if gap := page[at:from]; !isZero(gap) {
+		gap := page[at:from]
+		if at == content && size <= 8192 {
+			gap = gap[oldPointers(gap, content, size):]
+		}
+		if !isZero(gap) {
 			found = true
 			if overwrite {
 				clear(gap)
@@ -104,6 +108,21 @@ type span uint64
 func spanOf(from, to int) span { return span(from)<<32 | span(to) }
 
 func (s span) bounds() (from, to int) { return int(s >> 32), int(s & 0xffffffff) }
+
+// oldPointers returns how many bytes at the beginning of the gap are where cells
+// were: deleting one moves those of the others up and leaves the last. They say
+// nothing, and every page from which something was deleted has them. In pages of
+// this size the first byte of each is no letter, so that text is not taken for
+// them.
+func oldPointers(gap []byte, content, size int) (n int) {
+	for n+2 <= len(gap) {
+		if at := int(binary.BigEndian.Uint16(gap[n:])); at < content || at >= size {
+			break
+		}
+		n += 2
+	}
+	return n
+}
 
 var zeros [65536]byte
 
