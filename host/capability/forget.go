@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/gloveboxhq/glovebox/memory/sqlite/gaps"
+	"github.com/gloveboxhq/glovebox/host/gaps"
 )
 
 // ForgetUser deletes all that the ledger has of one user, whatever hand it is of,

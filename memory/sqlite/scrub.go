@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/gloveboxhq/glovebox/memory/sqlite/gaps"
+	"github.com/gloveboxhq/glovebox/host/gaps"
 )
 
 // Text that was deleted can be in three places. Freed pages and cells are

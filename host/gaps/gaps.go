@@ -4,7 +4,8 @@
 // and no later deletion finds those.
 //
 // It sees pages through the virtual table sqlite_dbpage, so that a change is part of
-// a transaction as any other is.
+// a transaction as any other is. A leaf: both databases need it, and neither side
+// may reach the other.
 package gaps
 
 import (
