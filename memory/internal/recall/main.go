@@ -105,14 +105,7 @@ func run(ctx context.Context, path string, asJSON bool, out io.Writer) error {
 	}
 	defer os.RemoveAll(dir)
 	var results []measured
-	for _, method := range []struct {
-		name string
-		open func(context.Context, string, conversation) (searcher, error)
-	}{
-		{"plain FTS5", func(ctx context.Context, _ string, c conversation) (searcher, error) { return openFTS(ctx, c, false) }},
-		{"FTS5, neighbour column", func(ctx context.Context, _ string, c conversation) (searcher, error) { return openFTS(ctx, c, true) }},
-		{"search", openStore},
-	} {
+	for _, method := range methods {
 		m := measured{Name: method.name, Recall: map[int]float64{}, Within: map[int]float64{}, Categories: map[string]map[int]float64{}, questions: map[string]int{}}
 		for i, c := range conversations {
 			s, err := method.open(ctx, filepath.Join(dir, fmt.Sprintf("%d.db", i)), c)
@@ -130,6 +123,16 @@ func run(ctx context.Context, path string, asJSON bool, out io.Writer) error {
 		return json.NewEncoder(out).Encode(results)
 	}
 	return table(out, results)
+}
+
+// methods are compared in this order.
+var methods = []struct {
+	name string
+	open func(context.Context, string, conversation) (searcher, error)
+}{
+	{"plain FTS5", func(ctx context.Context, _ string, c conversation) (searcher, error) { return openFTS(ctx, c, false) }},
+	{"FTS5, neighbour column", func(ctx context.Context, _ string, c conversation) (searcher, error) { return openFTS(ctx, c, true) }},
+	{"search", openStore},
 }
 
 const overall = "all"
