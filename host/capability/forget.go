@@ -3,6 +3,7 @@ package capability
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 
@@ -38,7 +39,9 @@ func (l *Ledger) ForgetUser(ctx context.Context, user string) (f Forgotten, done
 			return nil, err
 		}
 		f = Forgotten{}
-		if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO settings VALUES ('scrub_pending', x'01')"); err != nil {
+		// Another value each time, so that a Scrub that began before does not take
+		// it for its own.
+		if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO settings VALUES ('scrub_pending', randomblob(8))"); err != nil {
 			return nil, err
 		}
 		for _, hand := range hands {
@@ -87,15 +90,17 @@ const gapBatch = 256
 // Scrub finishes what ForgetUser began, if it could not be finished then. Done is
 // false if it still cannot, because another process reads the file.
 func (l *Ledger) Scrub(ctx context.Context) (done bool, err error) {
-	pending := false
-	if err := l.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM settings WHERE key = 'scrub_pending')").Scan(&pending); err != nil || !pending {
-		return err == nil, err
+	var mark []byte
+	if err := l.read.QueryRowContext(ctx, "SELECT value FROM settings WHERE key = 'scrub_pending'").Scan(&mark); errors.Is(err, sql.ErrNoRows) {
+		return true, nil
+	} else if err != nil {
+		return false, err
 	}
 	if done, err := l.scrub(ctx); err != nil || !done {
 		return false, err
 	}
 	return true, l.apply(ctx, 0, func(ctx context.Context, tx *sql.Tx) (refused, err error) {
-		_, err = tx.ExecContext(ctx, "DELETE FROM settings WHERE key = 'scrub_pending'")
+		_, err = tx.ExecContext(ctx, "DELETE FROM settings WHERE key = 'scrub_pending' AND value = ?", mark)
 		return nil, err
 	})
 }
