@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -25,6 +26,16 @@ func (s *Store) Scrub(ctx context.Context) (done bool, err error) {
 		return false, s.failed(ctx, "scrub", err)
 	}
 	defer func() { <-s.scrubbing }()
+	var mark []byte
+	if err := s.reading(ctx, "scrub", func(tx *sql.Tx) error {
+		err := tx.QueryRowContext(ctx, "SELECT value FROM kv WHERE scope = ? AND key = ?", kvShared, keyScrub).Scan(&mark)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	}); err != nil {
+		return false, err
+	}
 	if err := s.settleIndex(ctx); err != nil {
 		return false, err
 	}
@@ -47,7 +58,7 @@ func (s *Store) Scrub(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	return true, s.writing(ctx, "scrub", func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM kv WHERE scope = ? AND key = ?", kvShared, keyScrub)
+		_, err := tx.ExecContext(ctx, "DELETE FROM kv WHERE scope = ? AND key = ? AND value = ?", kvShared, keyScrub, mark)
 		return err
 	})
 }

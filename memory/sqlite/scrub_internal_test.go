@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // leak changes a table, its index and a tree of keys at random, and deletes the
@@ -91,5 +93,50 @@ func TestScrubClearsWhatSecureDeleteLeaves(t *testing.T) {
 	// The trees can still grow where they were cleared.
 	if _, err := store.write.ExecContext(t.Context(), "DELETE FROM rows; DELETE FROM keyed; DROP TABLE rows; DROP TABLE keyed"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A Scrub that began before something was deleted does not take the mark of that
+// for its own.
+func TestScrubLeavesTheMarksOfOthers(t *testing.T) {
+	store, err := Open(t.Context(), filepath.Join(t.TempDir(), "glovebox.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	mark := func() {
+		t.Helper()
+		if err := store.writing(t.Context(), "mark", func(ctx context.Context, tx *sql.Tx) error {
+			return remove(ctx, tx, []deletion{{"UPDATE users SET name = name", nil}})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark()
+	leave := store.reads.enter()
+	done := make(chan error)
+	go func() {
+		_, err := store.Scrub(t.Context())
+		done <- err
+	}()
+	// It waits for a reader when it has ended the epoch.
+	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
+		store.reads.mu.Lock()
+		waiting = len(store.reads.earlier) > 0
+		store.reads.mu.Unlock()
+	}
+	mark()
+	leave()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if pending, err := store.ScrubPending(t.Context()); err != nil || !pending {
+		t.Errorf("what was deleted in between is to be scrubbed: %v, %v", pending, err)
+	}
+	if _, err := store.Scrub(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if pending, err := store.ScrubPending(t.Context()); err != nil || pending {
+		t.Errorf("after the second: %v, %v", pending, err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 // keyScrub is set while deleted text may still be in the files, and taken away
 // by a Scrub that was finished: a process that dies in between leaves it to the
-// next one.
+// next one. Each deletion gives it another value, so that a Scrub that began
+// before does not take it for its own.
 const keyScrub = "scrub_pending"
 
 // deletion is one statement of a removal and where its count goes, if anywhere.
@@ -67,7 +68,7 @@ func remove(ctx context.Context, tx *sql.Tx, deletions []deletion, arguments ...
 	if removed == 0 {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO kv VALUES (?, ?, x'01')", kvShared, keyScrub)
+	_, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO kv VALUES (?, ?, randomblob(8))", kvShared, keyScrub)
 	return err
 }
 
