@@ -659,9 +659,12 @@ func (s *Store) dropIndex(ctx context.Context, tx *sql.Tx, user memory.UserID) e
 		stepBack)
 }
 
-// stepBack sets the cursors back to what there is.
+// stepBack sets the cursors back to what there is, and with them the end of what
+// is being rebuilt: what is given a number again comes after the cursor, and must
+// not be indexed twice.
 const stepBack = `UPDATE index_state SET drops = drops + 1,
-	cursor = min(cursor, (SELECT coalesce(max(number), 0) FROM (SELECT 0 AS kind, max(number) AS number FROM messages UNION ALL SELECT 1, max(number) FROM summaries) n WHERE n.kind = index_state.kind))`
+	cursor = min(cursor, (SELECT coalesce(max(number), 0) FROM (SELECT 0 AS kind, max(number) AS number FROM messages UNION ALL SELECT 1, max(number) FROM summaries) n WHERE n.kind = index_state.kind));
+	UPDATE index_rebuilds SET last = min(last, (SELECT cursor FROM index_state WHERE kind = index_rebuilds.kind))`
 
 func executeAll(ctx context.Context, tx *sql.Tx, user memory.UserID, statements ...string) error {
 	for _, statement := range statements {
