@@ -543,6 +543,11 @@ func (s *Store) rebuildFrontier(ctx context.Context, id memory.SessionID) error 
 			}
 			return result.RowsAffected()
 		}
+		var before, after int
+		const count = "SELECT count(*) FROM summaries WHERE session_id = ?1"
+		if err := tx.QueryRowContext(ctx, count, blob(id)).Scan(&before); err != nil {
+			return err
+		}
 		for changed := true; changed; {
 			changed = false
 			for _, statement := range []string{
@@ -563,6 +568,19 @@ func (s *Store) rebuildFrontier(ctx context.Context, id memory.SessionID) error 
 					return err
 				}
 				changed = changed || n > 0
+			}
+		}
+		if err := tx.QueryRowContext(ctx, count, blob(id)).Scan(&after); err != nil {
+			return err
+		}
+		if after < before {
+			// The index must not name summaries that are gone.
+			var user memory.UserID
+			if err := tx.QueryRowContext(ctx, "SELECT user_id FROM sessions WHERE id = ?", blob(id)).Scan(into(&user)); err != nil {
+				return err
+			}
+			if err := rebuildIndex(ctx, tx, user, ofSummaries); err != nil {
+				return err
 			}
 		}
 		if err := redepth(ctx, tx, id); err != nil {

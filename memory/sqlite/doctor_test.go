@@ -206,3 +206,50 @@ func TestBackup(t *testing.T) {
 		t.Errorf("into no directory: %v", err)
 	}
 }
+
+// A summary that a repair removes is no longer found, and whoever has its number
+// next is found by their own user alone.
+func TestRepairedSummariesAreNotFound(t *testing.T) {
+	dir := t.TempDir()
+	s := openSearched(t, dir)
+	summarise := func(s searched) {
+		t.Helper()
+		s.say(t, "one", "two", "three")
+		f, err := s.Frontier(t.Context(), s.user, s.session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: at, SummaryText: memory.SummaryText{Text: "zebra", Level: memory.LevelNormal},
+			Messages: []memory.MessageID{f.Items[0].Message.ID, f.Items[1].Message.ID}}
+		if _, err := s.CommitSummary(t.Context(), s.user, f.Revision, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	summarise(s)
+	if err := s.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "data", "glovebox.db")
+	if _, err := sideDoor(t, path).ExecContext(t.Context(), "DELETE FROM summary_sources"); err != nil {
+		t.Fatal(err)
+	}
+	s.Store = open(t, dir).(*sqlite.Store)
+	if left, err := s.Repair(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("repaired, there is %v, %v", left, err)
+	}
+	other := s
+	other.user = memory.NewID[memory.UserID]()
+	if err := s.PutUser(t.Context(), memory.User{ID: other.user, Name: "other", CreatedAt: at}); err != nil {
+		t.Fatal(err)
+	}
+	other.session = s.create(t, other.user, s.agent)
+	summarise(other)
+	for user, want := range map[memory.UserID]int{s.user: 0, other.user: 1} {
+		if hits, err := s.SearchSummaries(t.Context(), user, words("zebra")); err != nil || len(hits) != want {
+			t.Errorf("%d hits, not %d: %v", len(hits), want, err)
+		}
+	}
+}

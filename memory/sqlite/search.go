@@ -60,7 +60,8 @@ func (s *Store) SearchWords(ctx context.Context, user memory.UserID, q memory.Wo
 func (s *Store) SearchSummaries(ctx context.Context, user memory.UserID, q memory.WordQuery) (hits []memory.SummaryHit, err error) {
 	err = s.search(ctx, "search summaries", user, ofSummaries, q, func(tx *sql.Tx, result index.Result, _ []int) error {
 		for _, h := range result.Hits {
-			v, err := scanSummary(tx.QueryRowContext(ctx, "SELECT "+summaryColumns+" FROM summaries v WHERE v.number = ?", h.Seq))
+			// The index is only a hint: whatever it names must be the user's.
+			v, err := scanSummary(tx.QueryRowContext(ctx, "SELECT "+summaryColumns+" FROM summaries v JOIN sessions s ON s.id = v.session_id WHERE v.number = ? AND s.user_id = ?", h.Seq, blob(user)))
 			if err != nil {
 				return fmt.Errorf("summary %d, as the index has it: %w", h.Seq, err)
 			}
