@@ -935,3 +935,37 @@ func TestHostilePairsDoNotKeepASessionFromBeingSummarised(t *testing.T) {
 	}
 	w.checkCoverage()
 }
+
+// C10: a text that the summarizer refuses whenever it is asked keeps neither the
+// others from being repaired nor the frontier from being condensed.
+func TestATextThatIsAlwaysRefusedKeepsNothingElse(t *testing.T) {
+	w := newWorld(t)
+	const poison = "of which no model speaks"
+	w.put(memory.RoleUser, memory.SourceUser, memory.Text(strings.Repeat("A thing "+poison+". ", 60)))
+	w.exchanges(12)
+	for range 3 {
+		w.leaf(4, memory.LevelFallback, "")
+	}
+	engine := w.asking(&teller{tell: func(n int, r compaction.SummaryRequest) (compaction.SummaryResult, error) {
+		if strings.Contains(r.Transcript, poison) {
+			return compaction.SummaryResult{}, errors.New("refused")
+		}
+		return brief(n, r)
+	}}, compaction.Config{})
+	longest := 0
+	for range 24 {
+		w.at = w.at.Add(time.Hour)
+		w.exchanges(3)
+		w.compact(engine)
+		longest = max(longest, len(w.frontier().Items))
+	}
+	for _, item := range w.frontier().Items[1:] {
+		if item.Summary != nil && item.Summary.Level == memory.LevelFallback {
+			t.Errorf("never repaired: %s of depth %d", item.Summary.ID, item.Summary.Depth)
+		}
+	}
+	if longest > 24 {
+		t.Errorf("the frontier grew to %d items: %s", longest, shape(w.frontier()))
+	}
+	w.checkCoverage()
+}

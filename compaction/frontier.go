@@ -190,7 +190,9 @@ func leaf(items []memory.Item, free []bool, start, stop int) (w work, next int) 
 // condensable returns the runs of summaries that may be condensed, the
 // shallowest first and of those the oldest; pressed means as few as two. A run
 // that has a summary which was cut down waits until that is repaired, unless cut
-// is true, so that nothing of it is missed.
+// is true, so that nothing of it is missed. It waits until it is twice as long as
+// others are: some texts no model summarises, and a frontier must not grow for
+// ever.
 func condensable(items []memory.Item, pressed, cut bool) []work {
 	var found []work
 	for i := 0; i < len(items); {
@@ -213,7 +215,7 @@ func condensable(items []memory.Item, pressed, cut bool) []work {
 			sound = sound && s.Level != memory.LevelFallback
 		}
 		enough := full || len(w.summaries) >= least(depth) || pressed && len(w.summaries) >= minPressed
-		if enough && (sound || cut) {
+		if enough && (sound || cut || len(w.summaries) >= 2*least(depth)) {
 			found = append(found, w)
 		}
 	}

@@ -105,6 +105,9 @@ type sessionState struct {
 	// barren are the runs of which a summary saved nothing, by their ends: they
 	// are not tried again. It belongs to who holds turn.
 	barren map[stretch]struct{}
+	// unrepaired is the summary which could not be repaired last. It belongs to
+	// who holds turn.
+	unrepaired memory.SummaryID
 
 	// guarded by Engine.mu; preempt ends the sweep that holds turn, or is nil.
 	users   int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -404,12 +405,15 @@ func refreshLine(m memory.Message) string {
 
 // repair gives summaries that were cut down a text of the summarizer's, the
 // oldest first. It does nothing in a sweep in which the summarizer failed, and
-// ends at the first that it still cannot make: the next sweep tries again.
+// ends at the first that it still cannot make: the next sweep goes on behind
+// that one, and comes back to it after the others.
 func (s *sweeper) repair(ctx context.Context, f memory.Frontier) (memory.Frontier, error) {
 	if s.plan.pressure || s.failed {
 		return f, nil
 	}
-	for i := 0; i < len(f.Items); i++ {
+	first := 1 + slices.IndexFunc(f.Items, func(item memory.Item) bool { return item.Summary != nil && item.Summary.ID == s.state.unrepaired })
+	for n := 0; n < len(f.Items); n++ {
+		i := (first + n) % len(f.Items)
 		if v := f.Items[i].Summary; v == nil || v.Level != memory.LevelFallback {
 			continue
 		}
@@ -425,6 +429,7 @@ func (s *sweeper) repair(ctx context.Context, f memory.Frontier) (memory.Frontie
 		case err != nil:
 			return f, err
 		case !repaired:
+			s.state.unrepaired = f.Items[i].Summary.ID
 			return f, nil
 		}
 		if f, err = s.read(context.WithoutCancel(ctx)); err != nil {
@@ -432,7 +437,7 @@ func (s *sweeper) repair(ctx context.Context, f memory.Frontier) (memory.Frontie
 		}
 		// The place is the same; a summary whose sources were repaired first is
 		// looked at again.
-		i--
+		n--
 		if len(s.report.Repaired) >= maxRepairs {
 			return f, nil
 		}
