@@ -10,6 +10,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/crashtest"
 )
@@ -164,5 +165,24 @@ func TestEventKeyOfAMessage(t *testing.T) {
 		if _, err := h.Send(t.Context(), invalid); !errors.Is(err, memory.ErrInvalid) {
 			t.Errorf("%q: %v", invalid.Text, err)
 		}
+	}
+}
+
+// A2: a message that is sent again without an answer of its own, after which
+// another was answered, is not put to the model behind that answer.
+func TestAMessageSentAgainAfterALaterAnswer(t *testing.T) {
+	fake := &model{}
+	h := open(t, host.Config{LLM: fake})
+	session := send(t, h, host.Message{Text: "hello"}).Session
+	fake.answer = func(context.Context) (llm.Response, error) { return llm.Response{}, errors.New("down") }
+	keyed := host.Message{Session: session, Text: "What is on today?", EventKey: "k"}
+	if _, err := h.Send(t.Context(), keyed); err == nil {
+		t.Fatal("a model that is down answered")
+	}
+	fake.answer = nil
+	later := send(t, h, host.Message{Session: session, Text: "And tomorrow?"})
+	again := send(t, h, keyed)
+	if again.Message.ID != later.Message.ID || len(again.Prompt.Messages) != 0 {
+		t.Errorf("it was answered by %s with a prompt of %d messages; %s answered both", again.Message.ID, len(again.Prompt.Messages), later.Message.ID)
 	}
 }

@@ -223,18 +223,26 @@ func (h *Host) sessionFor(ctx context.Context, user memory.User, m Message) (mem
 }
 
 // answerTo returns the answer to a message with an event key, or
-// memory.ErrNotFound.
+// memory.ErrNotFound. If it got none, but a later message did, that one was given
+// with this one in view and answers both: a prompt that ends with it would ask
+// nothing, and some providers refuse it.
 func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Message) (memory.Message, error) {
-	after, err := h.store.Messages(ctx, user, asked.Session, memory.MessageQuery{After: asked.Seq})
-	if err != nil {
-		return memory.Message{}, fmt.Errorf("send: read what followed the message: %w", err)
-	}
-	for _, m := range after {
-		if m.EventKey == answerKey+asked.EventKey {
-			return m, nil
+	const chunk = 64
+	for after := asked.Seq; ; {
+		messages, err := h.store.Messages(ctx, user, asked.Session, memory.MessageQuery{After: after, Limit: chunk})
+		if err != nil {
+			return memory.Message{}, fmt.Errorf("send: read what followed the message: %w", err)
+		}
+		for _, m := range messages {
+			if m.Role == memory.RoleAssistant && !holdsCall(m) {
+				return m, nil
+			}
+			after = m.Seq
+		}
+		if len(messages) < chunk {
+			return memory.Message{}, memory.ErrNotFound
 		}
 	}
-	return memory.Message{}, memory.ErrNotFound
 }
 
 func (h *Host) budget() int { return h.config.budgetWith(h.tools) }
