@@ -35,8 +35,9 @@ type Tool struct {
 	// learned nor taken for something that was said now. With an error, which
 	// is for the host's log, the result tells the model what went wrong and
 	// what to do; the error matches memory.ErrInvalid or memory.ErrNotFound if
-	// the input was at fault.
-	Call func(ctx context.Context, user memory.UserID, session memory.SessionID, input json.RawMessage) (boundary.Content, error)
+	// the input was at fault. The result is of at most maxTokens, cut where that
+	// is said in it, unless the input itself asks for more.
+	Call func(ctx context.Context, user memory.UserID, session memory.SessionID, input json.RawMessage, maxTokens int) (boundary.Content, error)
 }
 
 // Bounds of what a model may ask for, and of what it gets.
@@ -100,21 +101,22 @@ const expandParameters = `{
   "additionalProperties": false
 }`
 
-func newTool[Input any](name, description, parameters string, run func(context.Context, memory.UserID, memory.SessionID, Input) (text string, limit int, err error)) Tool {
+func newTool[Input any](name, description, parameters string, run func(_ context.Context, _ memory.UserID, _ memory.SessionID, _ Input, room int) (text string, limit int, err error)) Tool {
 	return Tool{Name: name, Description: description, Parameters: json.RawMessage(parameters),
-		Call: func(ctx context.Context, user memory.UserID, session memory.SessionID, raw json.RawMessage) (boundary.Content, error) {
+		Call: func(ctx context.Context, user memory.UserID, session memory.SessionID, raw json.RawMessage, maxTokens int) (boundary.Content, error) {
 			source, err := boundary.ToolSource(name)
 			if err != nil {
 				return boundary.Content{}, err
 			}
-			text, limit := "", maxToolTokens
+			room := min(maxToolTokens, maxTokens)
+			text, limit := "", room
 			var input Input
 			if err = decodeInput(raw, &input); err == nil {
-				text, limit, err = run(ctx, user, session, input)
+				text, limit, err = run(ctx, user, session, input, room)
 			}
 			if err != nil {
 				err = fmt.Errorf("%s: %w", name, err)
-				text, limit = failure(ctx, err), maxToolTokens
+				text, limit = failure(ctx, err), room
 			}
 			content, _ := boundary.Wrap(source, text, limit)
 			return content, err
@@ -165,7 +167,7 @@ type searchInput struct {
 	Limit      *int              `json:"limit"`
 }
 
-func (r *Retrieval) searchTool(ctx context.Context, user memory.UserID, session memory.SessionID, in searchInput) (string, int, error) {
+func (r *Retrieval) searchTool(ctx context.Context, user memory.UserID, session memory.SessionID, in searchInput, room int) (string, int, error) {
 	q := GrepQuery{Words: in.Words, Expression: in.Expression, In: in.In, Order: in.Order, Limit: defaultToolHits}
 	var err error
 	if q.From, err = ParseTime(in.From); err != nil {
@@ -192,7 +194,7 @@ func (r *Retrieval) searchTool(ctx context.Context, user memory.UserID, session 
 		return "", 0, err
 	}
 	found, err := r.Grep(ctx, user, q)
-	return found.text(labelled), maxToolTokens, err
+	return found.text(labelled), room, err
 }
 
 // thisTurn tells what the model has before it anyway: the question that it
@@ -221,9 +223,9 @@ type describeInput struct {
 	ID string `json:"id"`
 }
 
-func (r *Retrieval) describeTool(ctx context.Context, user memory.UserID, _ memory.SessionID, in describeInput) (string, int, error) {
+func (r *Retrieval) describeTool(ctx context.Context, user memory.UserID, _ memory.SessionID, in describeInput, room int) (string, int, error) {
 	d, err := r.Describe(ctx, user, in.ID)
-	return d.text(labelled), maxToolTokens, err
+	return d.text(labelled), room, err
 }
 
 type expandInput struct {
@@ -233,8 +235,8 @@ type expandInput struct {
 	Cursor   string `json:"cursor"`
 }
 
-func (r *Retrieval) expandTool(ctx context.Context, user memory.UserID, _ memory.SessionID, in expandInput) (string, int, error) {
-	q := ExpandQuery{ID: in.ID, Messages: in.Messages, Tokens: defaultToolExpand, Cursor: in.Cursor, forModel: true}
+func (r *Retrieval) expandTool(ctx context.Context, user memory.UserID, _ memory.SessionID, in expandInput, room int) (string, int, error) {
+	q := ExpandQuery{ID: in.ID, Messages: in.Messages, Tokens: min(max(room, MinExpandTokens), defaultToolExpand), Cursor: in.Cursor, forModel: true}
 	if in.Tokens != nil {
 		if q.Tokens = *in.Tokens; q.Tokens < MinExpandTokens || q.Tokens > maxToolExpand {
 			return "", 0, invalidf("the number of tokens is from %d to %d", MinExpandTokens, maxToolExpand)

@@ -30,7 +30,7 @@ func (l *library) tool(name string) compaction.Tool {
 // call returns what the model gets.
 func (l *library) call(name, input string) string {
 	l.t.Helper()
-	c, err := l.tool(name).Call(l.t.Context(), l.anna, l.session, json.RawMessage(input))
+	c, err := l.tool(name).Call(l.t.Context(), l.anna, l.session, json.RawMessage(input), 1<<20)
 	if err != nil {
 		l.t.Fatalf("%s(%s): %v", name, input, err)
 	}
@@ -171,7 +171,7 @@ func TestToolsRefuse(t *testing.T) {
 		{compaction.ToolExpand, `{"id":"` + m.ID.String() + `","tokens":100000}`, memory.ErrInvalid},
 		{compaction.ToolExpand, `{"id":"` + m.ID.String() + `","cursor":"m2.0.0"}`, memory.ErrInvalid},
 	} {
-		c, err := l.tool(test.tool).Call(t.Context(), l.anna, l.session, json.RawMessage(test.input))
+		c, err := l.tool(test.tool).Call(t.Context(), l.anna, l.session, json.RawMessage(test.input), 1<<20)
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s(%.60s): %v, want %v", test.tool, test.input, err, test.want)
 		}
@@ -182,14 +182,14 @@ func TestToolsRefuse(t *testing.T) {
 	// The machine's troubles are not told.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	c, err := l.tool(compaction.ToolSearch).Call(ctx, l.anna, l.session, json.RawMessage(`{"words":"a"}`))
+	c, err := l.tool(compaction.ToolSearch).Call(ctx, l.anna, l.session, json.RawMessage(`{"words":"a"}`), 1<<20)
 	if text := c.Render(); !errors.Is(err, context.Canceled) || strings.Contains(text, "glovebox.db") || c.IsEmpty() {
 		t.Errorf("cancelled: %v, %s", err, text)
 	}
 	if err := l.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, err = l.tool(compaction.ToolDescribe).Call(t.Context(), l.anna, l.session, json.RawMessage(`{"id":"`+m.ID.String()+`"}`))
+	c, err = l.tool(compaction.ToolDescribe).Call(t.Context(), l.anna, l.session, json.RawMessage(`{"id":"`+m.ID.String()+`"}`), 1<<20)
 	if text := c.Render(); err == nil || strings.Contains(text, "glovebox.db") || !strings.Contains(text, "cannot be read") {
 		t.Errorf("closed: %v, %s", err, text)
 	}
@@ -225,11 +225,33 @@ func FuzzTools(f *testing.F) {
 	tools := compaction.Tools(compaction.NewRetrieval(&scanning{Store: store}, nil, compaction.ScanLimits{}))
 	f.Fuzz(func(t *testing.T, input string) {
 		for _, tool := range tools {
-			c, _ := tool.Call(t.Context(), anna.ID, session.ID, json.RawMessage(input))
+			c, _ := tool.Call(t.Context(), anna.ID, session.ID, json.RawMessage(input), 1<<20)
 			text := c.Render()
 			if c.IsEmpty() || strings.Count(text, "<<<EXTCONTENT_") != 1 || strings.Count(text, "<<</EXTCONTENT_") != 1 {
 				t.Fatalf("%s(%q) gives %s", tool.Name, input, text)
 			}
 		}
 	})
+}
+
+// What a tool gives without being told how much fits the room that there is: the
+// input of memory_describe cannot ask for less.
+func TestToolsKeepToTheRoom(t *testing.T) {
+	l := newLibrary(t)
+	for range 150 {
+		l.say(strings.Repeat("The aardvark of hall seven is at large again today. ", 3))
+	}
+	id := l.summarise(150, "Aardvarks.", boundary.Content{}).ID.String()
+	for name, input := range map[string]string{
+		compaction.ToolSearch:   `{"words":"aardvark","limit":20}`,
+		compaction.ToolDescribe: `{"id":"` + id + `"}`,
+		compaction.ToolExpand:   `{"id":"` + id + `"}`,
+	} {
+		for _, room := range []int{300, 1000, 4096} {
+			c, err := l.tool(name).Call(t.Context(), l.anna, l.session, json.RawMessage(input), room)
+			if n := c.Tokens(); err != nil || n > room || n == 0 {
+				t.Errorf("%s in %d tokens: %d, %v", name, room, n, err)
+			}
+		}
+	}
 }

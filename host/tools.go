@@ -42,9 +42,9 @@ func (t memoryTool) Definition() llm.Tool {
 	return llm.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters}
 }
 
-// Call implements tool. How much there is to tell is for the input to say.
-func (t memoryTool) Call(ctx context.Context, user memory.UserID, session memory.SessionID, input json.RawMessage, _ int) (boundary.Content, error) {
-	return t.Tool.Call(ctx, user, session, input)
+// Call implements tool.
+func (t memoryTool) Call(ctx context.Context, user memory.UserID, session memory.SessionID, input json.RawMessage, maxTokens int) (boundary.Content, error) {
+	return t.Tool.Call(ctx, user, session, input, maxTokens)
 }
 
 // budgetWith is what a prompt may cost that offers tools.
