@@ -220,8 +220,15 @@ func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.S
 	}
 	ended := make(chan outcome, 1)
 	go func() {
-		content, err := called.Call(timed, user, session, c.Input, limit)
-		ended <- outcome{content, err}
+		var got outcome
+		// A tool's panic is its own failure, not the process's.
+		defer func() {
+			if p := recover(); p != nil {
+				got = outcome{err: fmt.Errorf("panic in tool %s: %v", c.Name, p)}
+			}
+			ended <- got
+		}()
+		got.content, got.err = called.Call(timed, user, session, c.Input, limit)
 	}()
 	var got outcome
 	select {

@@ -214,6 +214,7 @@ func TestToolCallsThatFail(t *testing.T) {
 		"a tool that refuses":     {[]openaitest.ToolCall{openaitest.Call("a", "picky", `{}`)}, map[string]string{"a": "n is missing"}, 0},
 		"a tool that is slow":     {[]openaitest.ToolCall{openaitest.Call("a", "slow", `{}`)}, map[string]string{"a": "did not end within"}, time.Millisecond},
 		"a tool that hangs":       {[]openaitest.ToolCall{openaitest.Call("a", "stuck", `{}`)}, map[string]string{"a": "did not end within"}, time.Millisecond},
+		"a tool that panics":      {[]openaitest.ToolCall{openaitest.Call("a", "mad", `{}`), openaitest.Call("b", "fine", `{}`)}, map[string]string{"a": "the tool failed", "b": ""}, 0},
 		"a result too long":       {[]openaitest.ToolCall{openaitest.Call("a", "verbose", `{}`)}, map[string]string{"a": "ask for less"}, 0},
 		"too many at a time":      {nine, map[string]string{"n0": "", "n7": "", "n8": "at most 8 calls"}, 0},
 	} {
@@ -235,6 +236,7 @@ func TestToolCallsThatFail(t *testing.T) {
 					<-stuck
 					return boundary.Content{}, nil
 				}},
+				&testTool{name: "mad", call: func(context.Context, string, int) (boundary.Content, error) { panic("mad") }},
 				&testTool{name: "verbose", call: func(_ context.Context, _ string, room int) (boundary.Content, error) {
 					return framed(strings.Repeat("word ", 2*room)), nil
 				}},
