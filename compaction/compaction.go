@@ -49,6 +49,10 @@ type Config struct {
 	// MaxSummaryTokens is what a leaf of a cadence, gap or manual run is to cost
 	// at most; zero means 1,024.
 	MaxSummaryTokens int
+	// MaxRunTokens bounds what one summary is made from, if the summarizer cannot
+	// read 20,000 tokens, the summary before it and its own; zero means 20,000. A
+	// single message may be longer.
+	MaxRunTokens int
 	// Threshold is the part of the budget which a prompt may fill before a
 	// threshold run begins, between 0 and 1; 0 turns thresholds off.
 	Threshold float64
@@ -68,6 +72,7 @@ func (c Config) lookback() time.Duration      { return orDefault(c.GapMaxLookbac
 func (c Config) sourceTimeout() time.Duration { return orDefault(c.SourceTimeout, 30*time.Second) }
 func (c Config) gapDeadline() time.Duration   { return orDefault(c.GapDeadline, c.sourceTimeout()) }
 func (c Config) maxSummaryTokens() int        { return orDefault(c.MaxSummaryTokens, 1024) }
+func (c Config) maxRunTokens() int            { return orDefault(c.MaxRunTokens, maxRunTokens) }
 func (c Config) lowMark() float64             { return orDefault(c.LowMark, c.Threshold*2/3) }
 
 func orDefault[T int | float64 | time.Duration](value, standard T) T {

@@ -9,7 +9,8 @@ import (
 
 // The shape of passes.
 const (
-	// maxRunTokens bounds what one leaf stands for, and one condensed summary.
+	// maxRunTokens bounds what one leaf stands for, and one condensed summary, if
+	// the summarizer can read as much.
 	maxRunTokens = 20_000
 	// minRunTokens is the least that a run has before it is ended for its size.
 	minRunTokens = 1000
@@ -138,9 +139,10 @@ func newestRefresh(items []memory.Item) int {
 	return -1
 }
 
-// leaves returns the runs of messages before end, oldest first. The newest
+// leaves returns the runs of messages before end, oldest first, each of about most
+// tokens. The newest
 // refresh stays as it is: it parts two runs, and is never in one.
-func leaves(items []memory.Item, free []bool, end int) []work {
+func leaves(items []memory.Item, free []bool, end, most int) []work {
 	pinned := newestRefresh(items)
 	var runs []work
 	for first := 0; first < end; {
@@ -149,7 +151,7 @@ func leaves(items []memory.Item, free []bool, end int) []work {
 			stop++
 		}
 		for start := first; start < stop; {
-			w, next := leaf(items, free, start, stop)
+			w, next := leaf(items, free, start, stop, most)
 			if len(w.messages) > 0 {
 				runs = append(runs, w)
 			}
@@ -163,7 +165,7 @@ func leaves(items []memory.Item, free []bool, end int) []work {
 // leaf returns the first run of the messages from start to before stop, and
 // where the next one begins. It is empty if nothing from start on can be
 // parted from what is before it.
-func leaf(items []memory.Item, free []bool, start, stop int) (w work, next int) {
+func leaf(items []memory.Item, free []bool, start, stop, most int) (w work, next int) {
 	if !free[start] {
 		return work{}, start + 1
 	}
@@ -171,7 +173,7 @@ func leaf(items []memory.Item, free []bool, start, stop int) (w work, next int) 
 	for i := start; i < stop; i++ {
 		cost += items[i].Message.Tokens
 		// A run that is small goes on: alone, it could not be made smaller.
-		if w.tokens >= minRunTokens && cost > maxRunTokens {
+		if w.tokens >= minRunTokens && cost > most {
 			break
 		}
 		if free[i+1] {
@@ -193,7 +195,7 @@ func leaf(items []memory.Item, free []bool, start, stop int) (w work, next int) 
 // is true, so that nothing of it is missed. It waits until it is twice as long as
 // others are: some texts no model summarises, and a frontier must not grow for
 // ever.
-func condensable(items []memory.Item, pressed, cut bool) []work {
+func condensable(items []memory.Item, pressed, cut bool, most int) []work {
 	var found []work
 	for i := 0; i < len(items); {
 		if items[i].Summary == nil {
@@ -207,7 +209,7 @@ func condensable(items []memory.Item, pressed, cut bool) []work {
 		sound, full := true, false
 		for ; i < len(items) && items[i].Summary != nil && items[i].Summary.Depth == depth; i++ {
 			s := *items[i].Summary
-			if full = len(w.summaries) >= minPressed && w.tokens+s.Tokens > maxRunTokens; full {
+			if full = len(w.summaries) >= minPressed && w.tokens+s.Tokens > most; full {
 				break
 			}
 			w.summaries = append(w.summaries, s)

@@ -171,18 +171,22 @@ func (s *sweeper) run(ctx context.Context, f memory.Frontier) error {
 	if f, err = s.repair(ctx, f); err != nil {
 		return err
 	}
-	f, err = s.passOver(ctx, f, func(f memory.Frontier) []work { return condensable(f.Items, false, s.plan.pressure) })
+	f, err = s.passOver(ctx, f, func(f memory.Frontier) []work {
+		return condensable(f.Items, false, s.plan.pressure, s.engine.config.maxRunTokens())
+	})
 	if err != nil || s.plan.enough < 0 {
 		return err
 	}
-	_, err = s.passOver(ctx, f, func(f memory.Frontier) []work { return condensable(f.Items, true, s.plan.pressure) })
+	_, err = s.passOver(ctx, f, func(f memory.Frontier) []work {
+		return condensable(f.Items, true, s.plan.pressure, s.engine.config.maxRunTokens())
+	})
 	return err
 }
 
 // leaves are the runs of messages outside the tail.
 func (s *sweeper) leaves(f memory.Frontier) []work {
 	free := cuts(f.Items)
-	return leaves(f.Items, free, freshTail(f.Items, free, s.plan.keep, s.plan.keepTokens, s.plan.atLeast))
+	return leaves(f.Items, free, freshTail(f.Items, free, s.plan.keep, s.plan.keepTokens, s.plan.atLeast), s.engine.config.maxRunTokens())
 }
 
 // passOver makes passes over what find finds, the first first, until nothing is

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -183,6 +184,44 @@ func TestThresholdsOutOfRangeAreRefused(t *testing.T) {
 		config := host.Config{Compaction: host.CompactionConfig{Threshold: value}}
 		if err := config.Check(); (err == nil) != fine {
 			t.Errorf("%v: %v", value, err)
+		}
+	}
+}
+
+// narrow is a model that refuses what passes its window, as servers do.
+type narrow struct{ window int }
+
+func (m narrow) Complete(_ context.Context, r llm.Request) (llm.Response, error) {
+	if n := r.Tokens() + r.MaxOutputTokens; n > m.window {
+		return llm.Response{}, fmt.Errorf("%d tokens do not fit a window of %d", n, m.window)
+	}
+	return llm.Response{Text: "It is at large.\nExpand for: the days.", Model: "narrow"}, nil
+}
+
+// A long conversation that came at once is summarised in parts that the model can
+// read.
+func TestSummariesFitTheWindowOfTheModel(t *testing.T) {
+	config := host.Config{LLM: narrow{8192}}
+	config.Model.ContextWindow = 8192
+	h := open(t, config)
+	session := newSession(t, h)
+	user, err := h.User("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		text := strings.Repeat(fmt.Sprintf("The aardvark of hall %d is at large again today. ", i), 8)
+		if _, err := h.Store().Append(t.Context(), user.ID, session, memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, At: monday, Blocks: []memory.Block{memory.Text(text)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report, err := h.Compact(t.Context(), user.ID, session)
+	if err != nil || len(report.Sweep.Summaries) == 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	for _, s := range report.Sweep.Summaries {
+		if s.Level != memory.LevelNormal {
+			t.Errorf("a summary of %d messages is %s", s.Descendants, s.Level)
 		}
 	}
 }

@@ -140,6 +140,10 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	}
 	engine := config.Compaction.engine()
 	engine.Now = h.now
+	// The model that summarises reads no more than it reads of a conversation:
+	// the rest of its window is for the summary before, the prompt and the answer.
+	const beside = 8000
+	engine.MaxRunTokens = min(20_000, max(config.Model.window()-beside, config.Model.window()/3))
 	h.compaction = compaction.New(h.store, h.summarizer(), engine, h.sourcesOf, h.log)
 	return h, nil
 }
