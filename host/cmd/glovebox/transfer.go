@@ -43,6 +43,9 @@ func (a *app) userExport() *cobra.Command {
 				if output == "" || output == "-" {
 					return a.export(c, store, user, a.stdout)
 				}
+				if err := a.sparesDatabases(output); err != nil {
+					return err
+				}
 				return writeFile(output, func(w io.Writer) error { return a.export(c, store, user, w) })
 			})
 		},
@@ -62,9 +65,40 @@ func (a *app) export(c *cobra.Command, store memory.Store, user memory.User, w i
 	return transfer.Export(c.Context(), store, user.ID, watched)
 }
 
+// sparesDatabases refuses to write over what the data directory is made of.
+func (a *app) sparesDatabases(name string) error {
+	there, err := os.Stat(name)
+	if err != nil {
+		return nil
+	}
+	path, err := a.databasePath()
+	if err != nil {
+		return err
+	}
+	for _, database := range []string{path, ledgerBeside(path)} {
+		for _, ending := range []string{"", "-wal", "-shm", ".lock"} {
+			if own, err := os.Stat(database + ending); err == nil && os.SameFile(own, there) {
+				return fmt.Errorf("%s belongs to the database: give another name", name)
+			}
+		}
+	}
+	return nil
+}
+
 // writeFile writes a file that is there only when it is whole, for its owner
-// alone.
+// alone. What is there and no file, such as a device or a pipe, is written to and
+// not replaced.
 func writeFile(name string, write func(io.Writer) error) error {
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
+	if there, err := os.Stat(name); err == nil && !there.Mode().IsRegular() {
+		file, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(file), file.Close())
+	}
 	file, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return err
