@@ -93,7 +93,11 @@ func examineLedger(c *cobra.Command, path string) ([]sqlite.Finding, error) {
 	}
 	wrong, err := capability.CheckLedger(c.Context(), ledger)
 	if err != nil {
-		return nil, err
+		if c.Context().Err() != nil {
+			return nil, err
+		}
+		// What was found in the other database is not to be lost over it.
+		wrong = append(wrong, err.Error())
 	}
 	var found []sqlite.Finding
 	for _, what := range wrong {

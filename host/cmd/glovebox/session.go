@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -323,7 +324,7 @@ func oneLine(text string) string {
 	const most = 60
 	runes := []rune(text)
 	for i, r := range runes {
-		if r < ' ' {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			runes[i] = ' '
 		}
 	}
