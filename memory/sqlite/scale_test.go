@@ -80,17 +80,19 @@ func BenchmarkScale(b *testing.B) {
 	percentiles(metrics, "frontier", frontiers)
 	percentiles(metrics, "search", searches)
 
-	wiped := took(b, func() error {
-		if _, err := store.WipeUser(ctx, users[len(users)-1]); err != nil {
+	if len(users) > 1 {
+		wiped := took(b, func() error {
+			if _, err := store.WipeUser(ctx, users[len(users)-1]); err != nil {
+				return err
+			}
+			done, err := store.Scrub(ctx)
+			if err == nil && !done {
+				err = fmt.Errorf("nobody reads, but the scrub did not end")
+			}
 			return err
-		}
-		done, err := store.Scrub(ctx)
-		if err == nil && !done {
-			err = fmt.Errorf("nobody reads, but the scrub did not end")
-		}
-		return err
-	})
-	metrics["wipe-s"] = wiped.Seconds()
+		})
+		metrics["wipe-s"] = wiped.Seconds()
+	}
 	for b.Loop() {
 		if _, err := store.Frontier(ctx, users[0], sessions[0]); err != nil {
 			b.Fatal(err)
