@@ -50,6 +50,10 @@ func (b *blank) Append(_ context.Context, _ memory.UserID, _ memory.SessionID, d
 	return nil, nil
 }
 
+func (b *blank) Ingest(ctx context.Context, user memory.UserID, session memory.SessionID, drafts ...memory.Draft) ([]memory.Message, error) {
+	return b.Append(ctx, user, session, drafts...)
+}
+
 func (b *blank) Import(_ context.Context, _ memory.UserID, records iter.Seq2[memory.Record, error]) (memory.ImportReport, error) {
 	for r, err := range records {
 		if err != nil {

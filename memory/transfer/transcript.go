@@ -370,22 +370,22 @@ func (c *conversation) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.options.Session.IsZero() {
+	switch {
+	case c.options.Session.IsZero():
 		if err := c.findSession(ctx); err != nil {
 			return err
 		}
-		c.chains = nil
-		return c.flush(ctx)
-	}
-	if c.conversations > 1 {
+	case c.conversations > 1:
 		return fmt.Errorf("the document has more than one conversation, session %s takes one: %w", c.options.Session, memory.ErrInvalid)
-	}
-	if err := c.open(ctx, c.options.Session); err != nil {
-		return err
+	default:
+		if err := c.open(ctx, c.options.Session); err != nil {
+			return err
+		}
 	}
 	c.chains = nil
-	// The one writer is asked once: only the whole beginning can be told from
-	// what is stored.
+	// Messages that were said here after an import have no keys, and the
+	// conversation's own export has them too. The store is asked once: only the
+	// whole beginning can be told from what is there.
 	drafts := c.take()
 	added, err := c.store.Ingest(ctx, c.user, c.session, drafts...)
 	if err != nil {

@@ -322,6 +322,32 @@ func TestTranscriptsAgain(t *testing.T) {
 	}
 }
 
+// S10: a transcript that was imported, went on here and comes back doubles
+// nothing of what was said here, and what is new of it is added.
+func TestTranscriptWentOnHere(t *testing.T) {
+	ctx := t.Context()
+	store, user := open(t)
+	line := func(text string) string { return fmt.Sprintf(`{"role":"user","content":%q}`+"\n", text) }
+	document := line("one") + line("two")
+	must(transfer.Import(ctx, store, user, strings.NewReader(document), options))(t)
+	session := must(store.Sessions(ctx, user, memory.SessionQuery{}))(t)[0].ID
+	for _, text := range []string{"three", "four", "three"} {
+		document += line(text)
+		must(store.Append(ctx, user, session, memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Blocks: []memory.Block{memory.Text(text)}, At: at}))(t)
+	}
+	for i, want := range []int{0, 0, 1, 0} {
+		if i == 2 {
+			document += line("five")
+		}
+		if report := must(transfer.Import(ctx, store, user, strings.NewReader(document), options))(t); report.Added[memory.RecordMessage] != want {
+			t.Errorf("time %d: %+v", i, report)
+		}
+	}
+	if all := messages(t, ctx, store, user); len(all) != 1 || len(all[0]) != 6 {
+		t.Errorf("said %q", shown(all[0]))
+	}
+}
+
 // A session that is named takes one conversation, of which it knows the tail.
 func TestTranscriptIntoSession(t *testing.T) {
 	ctx := t.Context()
