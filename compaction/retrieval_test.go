@@ -344,7 +344,7 @@ func TestExternalTextStaysFramed(t *testing.T) {
 	refresh := l.inject(long)
 	result := l.put(l.anna, l.session, memory.Draft{Role: memory.RoleTool, Source: memory.SourceTool,
 		Blocks: []memory.Block{memory.ToolResult("1", "fetch", fromTool(t, "fetch", long), false)}})
-	imported := l.put(l.anna, l.session, memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Trust: memory.TrustExternal, Blocks: []memory.Block{memory.Text(long)}})
+	imported := l.put(l.anna, l.session, memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Blocks: []memory.Block{memory.External(fromHand(t, "mail", long))}})
 	file := l.file(long, true)
 	summary := l.summarise(2, "Two mails came.", fromHand(t, "mail", hostile))
 

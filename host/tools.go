@@ -93,10 +93,12 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 			return memory.Draft{}, fmt.Errorf("read frontier: %w", err)
 		}
 		answer.Prompt, answer.Report = assemble(h.config, frontier, a.system, budget)
-		if !relieved && h.relieve(ctx, turn, a, answer.Report) {
+		if !relieved {
 			relieved = true
-			round--
-			continue
+			if h.relieve(ctx, turn, a, answer.Report) {
+				round--
+				continue
+			}
 		}
 		r := request(answer.Prompt, h.config.Model.maxOutput())
 		if round < maxToolRounds {

@@ -9,8 +9,9 @@
 //     the death of the process at any later instant.
 //   - Nothing of one user is reachable by another: every call takes the user,
 //     and what belongs to somebody else is ErrNotFound, as if it did not exist.
-//   - Messages are never changed or dropped. Compaction changes the frontier,
-//     which is what the model is shown.
+//   - Messages are never changed, nor dropped but by a deletion or a wipe that
+//     somebody asked for. Compaction changes the frontier, which is what the
+//     model is shown.
 package memory
 
 import (
@@ -443,8 +444,22 @@ func (d Draft) Check() error {
 		return invalid("a time of the year " + strconv.Itoa(d.At.UTC().Year()) + " cannot be written")
 	case d.At.IsZero():
 		return invalid("a message needs a time")
+	case d.Trust == TrustExternal && d.saysOnlyItself():
+		return invalid("a message with the trust external has its words in plain blocks: what is external stands in external blocks, which frame it")
 	}
 	return nil
+}
+
+// saysOnlyItself reports whether the draft has words, and none of them external.
+func (d Draft) saysOnlyItself() bool {
+	words := false
+	for _, b := range d.Blocks {
+		if !b.External.IsEmpty() {
+			return false
+		}
+		words = words || strings.TrimSpace(b.Text) != ""
+	}
+	return words
 }
 
 // Sealed returns the draft's trust after looking at its blocks.

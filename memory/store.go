@@ -115,7 +115,9 @@ type Store interface {
 
 	// SearchWords returns the messages that hold one of the words, or stand
 	// beside one that does: the best first by Own + Near/2, ties by time, the
-	// latest first, then by ID. What was stored before the call is found.
+	// latest first, then by ID. What was stored before the call is found; only
+	// while a store indexes much at once, after a session was deleted or a
+	// database was taken over, may it look at the newest alone for a while.
 	// Errors: ErrInvalid for a query out of bounds.
 	SearchWords(ctx context.Context, user UserID, q WordQuery) (WordHits, error)
 	// SearchSummaries does the same for summaries, by Score.

@@ -317,6 +317,7 @@ func testAppendIsAllOrNothing(t *testing.T, f *fixture) {
 		"blocks":     {Role: memory.RoleUser, At: at},
 		"time":       {Role: memory.RoleUser, Blocks: []memory.Block{memory.Text("x")}},
 		"injection":  {Role: memory.RoleUser, Source: memory.SourceContextInjection, Blocks: []memory.Block{memory.Text("x")}, At: at},
+		"external":   {Role: memory.RoleUser, Blocks: []memory.Block{memory.Text("x")}, Trust: memory.TrustExternal, At: at},
 		"block type": {Role: memory.RoleUser, Blocks: []memory.Block{{Type: "image"}}, At: at},
 		"tool input": {Role: memory.RoleAssistant, Blocks: []memory.Block{memory.ToolCall("1", "t", []byte("{broken"))}, At: at},
 	} {

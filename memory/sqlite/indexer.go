@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"sync"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host/boundary"
@@ -57,7 +56,7 @@ type indexer struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 
-	mu        sync.Mutex // held while a batch or a merge is made
+	turn      chan struct{} // holds one: whoever makes a batch or a merge
 	tokenizer index.Tokenizer
 	// latest is when indexNew was last through.
 	latest time.Time
@@ -76,7 +75,7 @@ type owner struct {
 var errMoved = errors.New("the index was changed in the meantime")
 
 func (s *Store) startIndexer(ctx context.Context) error {
-	i := &indexer{store: s, wake: make(chan struct{}, 1), done: make(chan struct{}), grown: make(map[owner]bool)}
+	i := &indexer{store: s, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1), done: make(chan struct{}), grown: make(map[owner]bool)}
 	if err := i.recover(ctx); err != nil {
 		return err
 	}
@@ -155,26 +154,58 @@ func (i *indexer) recover(ctx context.Context) error {
 
 // catchUp indexes all that is stored, and merges what there is to merge.
 func (i *indexer) catchUp(ctx context.Context) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for {
-		// One of each, so that a backlog is merged while it is indexed.
-		more, err := i.indexNew(ctx)
-		if err != nil {
+	for done := false; !done; {
+		if err := i.lock(ctx); err != nil {
 			return err
 		}
-		rebuilt, err := i.rebuild(ctx)
+		var err error
+		done, err = i.step(ctx)
+		i.unlock()
 		if err != nil {
 			return err
-		}
-		merged, err := i.mergeOne(ctx)
-		if err != nil {
-			return err
-		}
-		if !more && !rebuilt && !merged {
-			return i.sweep(ctx)
 		}
 	}
+	return nil
+}
+
+// lock waits for its turn no longer than ctx allows.
+func (i *indexer) lock(ctx context.Context) error {
+	select {
+	case i.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (i *indexer) unlock() { <-i.turn }
+
+// settle deletes what is dead, which is what a wipe waits for: it must not wait
+// for what others say to be indexed.
+func (i *indexer) settle(ctx context.Context) error {
+	if err := i.lock(ctx); err != nil {
+		return err
+	}
+	defer i.unlock()
+	return i.sweep(ctx)
+}
+
+// step indexes, rebuilds and merges a part, and reports whether nothing is left.
+func (i *indexer) step(ctx context.Context) (done bool, err error) {
+	// One of each, so that a backlog is merged while it is indexed.
+	more, err := i.indexNew(ctx)
+	if err != nil {
+		return false, err
+	}
+	rebuilt, err := i.rebuild(ctx)
+	if err != nil {
+		return false, err
+	}
+	merged, err := i.mergeOne(ctx)
+	if err != nil || more || rebuilt || merged {
+		return false, err
+	}
+	return true, i.sweep(ctx)
 }
 
 // indexNew indexes a batch of what is behind each cursor and reports whether

@@ -18,7 +18,8 @@ const (
 	maxTerms = 128
 
 	// maxTail is how many rows behind the index a search looks at. There are
-	// more only while a whole database is indexed; then it finds the newest.
+	// more only while a whole database is indexed, or a user's index is made
+	// anew after a session was deleted; then it finds the newest.
 	maxTail = 8192
 
 	// cacheSize is how much memory what searches have read of segments may

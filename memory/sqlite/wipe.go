@@ -151,7 +151,7 @@ func (s *Store) settleIndex(ctx context.Context) error {
 	if s.indexer == nil {
 		return nil
 	}
-	return s.indexer.catchUp(ctx)
+	return s.indexer.settle(ctx)
 }
 
 // Wipes implements memory.Store.

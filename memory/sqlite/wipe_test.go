@@ -384,6 +384,11 @@ func TestAKilledWipe(t *testing.T) {
 		if err := os.CopyFS(dir, os.DirFS(template)); err != nil {
 			t.Fatal(err)
 		}
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			if err := os.Chmod(database(dir)+suffix, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
 		command := rerun(t, dir, "wipe")
 		output, err := command.StdoutPipe()
 		if err != nil {

@@ -386,7 +386,13 @@ func (c *conversation) settle(ctx context.Context) error {
 	// Messages that were said here after an import have no keys, and the
 	// conversation's own export has them too. The store is asked once: only the
 	// whole beginning can be told from what is there.
+	whole := len(c.waiting) < MaxBeginning && c.size < beginningBytes
 	drafts := c.take()
+	if !whole && !c.options.Session.IsZero() && c.highest > 0 {
+		if err := c.goesOn(ctx, drafts[0].EventKey); err != nil {
+			return err
+		}
+	}
 	added, err := c.store.Ingest(ctx, c.user, c.session, drafts...)
 	if err != nil {
 		return err
@@ -396,6 +402,21 @@ func (c *conversation) settle(ctx context.Context) error {
 		c.highest = added[len(added)-1].Seq
 	}
 	return nil
+}
+
+// goesOn returns an error unless the session began with this very transcript:
+// where else a long one fits to what is there cannot be told from its beginning,
+// and the rest of it would be doubled.
+func (c *conversation) goesOn(ctx context.Context, key string) error {
+	first, err := c.store.Messages(ctx, c.user, c.session, memory.MessageQuery{Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(first) > 0 && first[0].EventKey == key {
+		return nil
+	}
+	return fmt.Errorf("session %s has messages already, and a transcript of more than %d messages or %d MiB is only added to one that it began: "+
+		"import it without naming a session, or in parts: %w", c.session, MaxBeginning-1, beginningBytes>>20, memory.ErrConflict)
 }
 
 func (w *writer) findAgent(ctx context.Context) error {
@@ -504,7 +525,11 @@ func (c *conversation) take() []memory.Draft {
 func (c *conversation) flush(ctx context.Context) error {
 	for drafts := c.take(); len(drafts) > 0; {
 		n := min(len(drafts), batchMessages)
-		stored, err := c.store.Append(ctx, c.user, c.session, drafts[:n]...)
+		known, err := c.inPlace(ctx, drafts[:n])
+		if err != nil {
+			return err
+		}
+		stored, err := c.store.Append(ctx, c.user, c.session, drafts[known:n]...)
 		if err != nil {
 			return err
 		}
@@ -519,6 +544,32 @@ func (c *conversation) flush(ctx context.Context) error {
 		c.count(added, n-added)
 	}
 	return nil
+}
+
+// inPlace returns how many of the first drafts are what the session has at their
+// places in the transcript, whatever its keys say: what went on here, or came in
+// a part, has other keys than the whole gives it.
+func (c *conversation) inPlace(ctx context.Context, drafts []memory.Draft) (known int, err error) {
+	place, ok := keyPlace(drafts[0].EventKey)
+	if !ok || int64(place) >= c.highest {
+		return 0, nil
+	}
+	there, err := c.store.Messages(ctx, c.user, c.session, memory.MessageQuery{After: int64(place), Limit: len(drafts)})
+	if err != nil {
+		return 0, err
+	}
+	for known < len(there) {
+		a, err := memory.UtteranceOf(there[known].Role, there[known].Blocks)
+		if err != nil {
+			return known, err
+		}
+		b, err := memory.UtteranceOf(drafts[known].Role, drafts[known].Blocks)
+		if err != nil || a != b {
+			return known, err
+		}
+		known++
+	}
+	return known, nil
 }
 
 func (w *writer) count(added, skipped int) {

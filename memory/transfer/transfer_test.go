@@ -511,3 +511,31 @@ func TestTranscriptTexts(t *testing.T) {
 		}
 	})
 }
+
+// A long transcript is added to a session that has messages only if it began it:
+// else a part of it would stand there twice.
+func TestLongTranscriptIntoAnotherSession(t *testing.T) {
+	ctx := t.Context()
+	store, user := open(t)
+	long := func(from, to int) io.Reader {
+		return &generated{n: to - from, each: func(i int) string {
+			return fmt.Sprintf("{\"role\":\"user\",\"content\":\"message %d\"}\n", from+i)
+		}}
+	}
+	const n = transfer.MaxBeginning + 100
+	must(transfer.Import(ctx, store, user, long(0, 2*n), options))(t)
+	session := must(store.Sessions(ctx, user, memory.SessionQuery{}))(t)[0]
+	named := options
+	named.Session = session.ID
+	if _, err := transfer.Import(ctx, store, user, long(n, 2*n), named); !errors.Is(err, memory.ErrConflict) || !strings.Contains(err.Error(), "in parts") {
+		t.Errorf("the second half: %v", err)
+	}
+	report := must(transfer.Import(ctx, store, user, long(2*n-50, 2*n+10), named))(t)
+	if report.Added[memory.RecordMessage] != 10 {
+		t.Errorf("a short tail that goes on: %+v", report)
+	}
+	report = must(transfer.Import(ctx, store, user, long(0, 2*n+10), named))(t)
+	if report.Added[memory.RecordMessage] != 0 {
+		t.Errorf("the whole, again: %+v", report)
+	}
+}
