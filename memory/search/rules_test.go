@@ -343,6 +343,14 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
+// A store that does not say how frequent each word is cannot be ranked by.
+func TestStoreBreaksItsContract(t *testing.T) {
+	r := &recorder{hits: memory.WordHits{Messages: 1, Hits: []memory.WordHit{{Message: memory.Message{Blocks: []memory.Block{memory.Text("a kiln")}}}}}}
+	if hits, err := search.Messages(t.Context(), r, memory.UserID{}, search.Question{Text: "kiln"}); err == nil {
+		t.Errorf("got %d hits and no error", len(hits))
+	}
+}
+
 func TestMessagesOfAnything(t *testing.T) {
 	a := open(t)
 	a.say(t, june, "Ann: Where did you go in May?", "Bob: to the kiln, 3 days ago [shared a photo]", "you?", "A: I am a kiln", "Ann: : ", "?", "]")

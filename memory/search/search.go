@@ -72,6 +72,9 @@ func Messages(ctx context.Context, words Words, user memory.UserID, q Question) 
 	if err != nil {
 		return nil, fmt.Errorf("search for an answer: %w", err)
 	}
+	if len(found.Frequency) != len(query.Words) {
+		return nil, fmt.Errorf("search for an answer: the store tells the frequency of %d words, not of %d", len(found.Frequency), len(query.Words))
+	}
 	hits := asked.rank(found, &tokenizer)
 	limit := q.Limit
 	if limit <= 0 {
