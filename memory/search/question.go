@@ -136,7 +136,7 @@ func asks(text string) bool {
 // articles, prepositions, conjunctions, auxiliary verbs and question words.
 var functionWords = set(`a about above after again all also am an and any are as at be because been before being between both but by can
 	could did do does doing don during each few for from further had has have having he her here hers herself him himself his how i if in
-	into is it its itself just likely ll m me might more most my myself no nor not now of off on once only or other our ours out over own
+	into is it its itself just ll m me might more most my myself no nor not now of off on once only or other our ours out over own
 	re s same she should so some such t than that the their theirs them themselves then there these they this those through to too under
 	until up ve very was we were what when where which while who whom whose why will with would d you your yours yourself`)
 

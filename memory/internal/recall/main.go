@@ -22,6 +22,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	_ "modernc.org/sqlite"
 
@@ -60,6 +61,10 @@ type turn struct {
 	Speaker string `json:"speaker"`
 	Text    string `json:"text"`
 }
+
+// said is the turn as it is stored and as it is given back: who speaks is part
+// of what a budget pays for.
+func (t turn) said() string { return t.Speaker + ": " + t.Text }
 
 // categories are the names of LoCoMo's numbers.
 var categories = []string{1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
@@ -141,7 +146,7 @@ func (m *measured) ask(ctx context.Context, s searcher, c conversation) error {
 	size := map[string]int{}
 	for _, session := range c.Sessions {
 		for _, t := range session.Turns {
-			size[t.ID] = len(t.Text)
+			size[t.ID] = utf8.RuneCountInString(t.said())
 		}
 	}
 	for _, q := range c.Questions {
@@ -264,7 +269,7 @@ func openFTS(ctx context.Context, c conversation, neighbours bool) (searcher, er
 				}
 			}
 			f.ids = append(f.ids, t.ID)
-			if _, err := db.ExecContext(ctx, "INSERT INTO turns (rowid, own, near) VALUES (?, ?, ?)", len(f.ids), t.Speaker+": "+t.Text, strings.Join(near, "\n")); err != nil {
+			if _, err := db.ExecContext(ctx, "INSERT INTO turns (rowid, own, near) VALUES (?, ?, ?)", len(f.ids), t.said(), strings.Join(near, "\n")); err != nil {
 				return nil, errors.Join(err, db.Close())
 			}
 		}
@@ -346,7 +351,7 @@ func (s *stored) fill(ctx context.Context, c conversation) error {
 			if t.Speaker != session.Turns[0].Speaker {
 				role = memory.RoleAssistant
 			}
-			drafts = append(drafts, memory.Draft{Role: role, Source: memory.Source(role), Blocks: []memory.Block{memory.Text(t.Speaker + ": " + t.Text)}, At: at.Add(time.Duration(i) * time.Minute)})
+			drafts = append(drafts, memory.Draft{Role: role, Source: memory.Source(role), Blocks: []memory.Block{memory.Text(t.said())}, At: at.Add(time.Duration(i) * time.Minute)})
 		}
 		messages, err := s.Append(ctx, user.ID, v.ID, drafts...)
 		if err != nil {
