@@ -618,7 +618,7 @@ func TestRelieveIsBounded(t *testing.T) {
 		}
 		return brief(n, r)
 	}}
-	engine := w.asking(summarizer, compaction.Config{Threshold: 0.75, GapDeadline: 50 * time.Millisecond})
+	engine := w.asking(summarizer, compaction.Config{Threshold: 0.75, GapDeadline: 3 * time.Second})
 	w.exchanges(30)
 	report, err := engine.Relieve(t.Context(), w.turn(w.anna, w.session), compaction.Window{Budget: 6000})
 	if err != nil || !report.Pending || report.Sweep.Changed() {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -267,17 +266,10 @@ func (a *app) sessionDelete() *cobra.Command {
 // writable opens the session database for a change, if nobody else has it open
 // for one.
 func (a *app) writable(c *cobra.Command) (memory.Store, error) {
-	config, err := a.config()
-	if err != nil {
-		return nil, err
-	}
-	path, err := config.DatabasePath()
-	if err != nil {
-		return nil, err
-	}
 	// A change never begins with a new database.
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no database at %s: name the data directory with --data", path)
+	path, err := a.databasePath()
+	if err != nil {
+		return nil, err
 	}
 	return sqlite.Open(c.Context(), path, sqlite.Options{})
 }
