@@ -32,10 +32,10 @@ func (w *world) converse(exchanges, budget int, after func(compaction.Turn) erro
 	before := ""
 	for n := range exchanges {
 		w.put(memory.RoleUser, memory.SourceUser, memory.Text(fmt.Sprintf("Question %d: %s", n, strings.Repeat("how does the pump do? ", 4+n%7))))
-		prompt, report := assembly.Assemble(assembly.Input{System: system, Items: w.frontier().Items, Budget: budget})
+		prompt, report, _ := assembly.Assemble(assembly.Input{System: system, Items: w.frontier().Items, Budget: budget})
 		var b strings.Builder
 		for _, m := range prompt.Messages {
-			b.WriteString(string(m.Role) + "\x00" + m.Text + "\x00")
+			b.WriteString(string(m.Role) + "\x00" + m.Text() + "\x00")
 		}
 		now := b.String()
 		same := 0

@@ -92,7 +92,9 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 		if err != nil {
 			return memory.Draft{}, fmt.Errorf("read frontier: %w", err)
 		}
-		answer.Prompt, answer.Report = assemble(h.config, frontier, a.system, budget)
+		if answer.Prompt, answer.Report, err = assemble(h.config, frontier, a.system, budget); err != nil {
+			return memory.Draft{}, fmt.Errorf("assemble prompt: %w", err)
+		}
 		if !relieved {
 			relieved = true
 			if h.relieve(ctx, turn, a, answer.Report) {

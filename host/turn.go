@@ -248,7 +248,7 @@ func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Me
 func (h *Host) budget() int { return h.config.budgetWith(h.tools) }
 
 // assemble builds the prompt of a turn.
-func assemble(config Config, frontier memory.Frontier, system string, budget int) (assembly.Prompt, assembly.Report) {
+func assemble(config Config, frontier memory.Frontier, system string, budget int) (assembly.Prompt, assembly.Report, error) {
 	return assembly.Assemble(assembly.Input{
 		System: system + "\n\n" + boundary.SystemParagraph, Items: frontier.Items,
 		Budget: budget, FreshTail: config.Compaction.KeepRecent,
@@ -288,7 +288,10 @@ func ContextOf(ctx context.Context, config Config, store memory.Store, user memo
 	if err != nil {
 		return fail(err)
 	}
-	prompt, report := assemble(config, frontier, system, budget)
+	prompt, report, err := assemble(config, frontier, system, budget)
+	if err != nil {
+		return fail(err)
+	}
 	return prompt, report, nil
 }
 
@@ -299,12 +302,14 @@ func request(p assembly.Prompt, maxOutput int) llm.Request {
 		if m.Role == memory.RoleAssistant {
 			role = llm.RoleAssistant
 		}
-		message := llm.Message{Role: role, Text: m.Text}
-		for _, c := range m.ToolCalls {
-			message.ToolCalls = append(message.ToolCalls, llm.ToolCall{ID: c.ID, Name: c.Name, Input: c.Input})
-		}
-		for _, v := range m.ToolResults {
-			message.ToolResults = append(message.ToolResults, llm.ToolResult{ID: v.ID, Name: v.Name, Text: v.Text, IsError: v.IsError})
+		message := llm.Message{Role: role, Text: m.Text()}
+		for _, p := range m.Parts {
+			switch p.Type {
+			case assembly.PartCall:
+				message.ToolCalls = append(message.ToolCalls, llm.ToolCall{ID: p.ID, Name: p.Name, Input: p.Raw})
+			case assembly.PartResult:
+				message.ToolResults = append(message.ToolResults, llm.ToolResult{ID: p.ID, Name: p.Name, Text: p.Text, IsError: p.IsError})
+			}
 		}
 		r.Messages = append(r.Messages, message)
 	}

@@ -4,93 +4,64 @@
 package assembly
 
 import (
-	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// Input is what one prompt is made of.
+// Input is what one prompt is made of. Assemble changes nothing of it.
 type Input struct {
 	// System is the system text; it is the same every turn.
 	System string
+	// Tools are those that the model may call, as CanonicalTools gives them.
+	Tools []Tool
 	// Items is the session's frontier.
 	Items []memory.Item
-	// Live are messages that the caller holds. Those that are persisted are
-	// in Items already and are not added again; the others follow them, in
-	// order.
+	// Live are messages that the caller holds, in the order of the conversation.
 	Live []Live
-	// Budget is what system and messages may cost together, in tokens.
+	// Turn names the turn that the prompt is for; see Live.Turn.
+	Turn string
+	// Beside is what goes beside the last input of the user and is another in
+	// every turn: the date, what is remembered of the user. It is never stored.
+	Beside []memory.Block
+	// Budget is what the whole prompt may cost, in tokens: the model's window
+	// without what is reserved for the answer.
 	Budget int
 	// FreshTail is how many of the last messages go in whatever they cost;
 	// zero means 6.
 	FreshTail int
+	// Provider is whose rules the prompt has to keep; "" means all rules.
+	Provider Provider
+	// Mode is how external text is framed.
+	Mode boundary.Mode
+	// Count counts the tokens of a text exactly; nil means that the counts of
+	// the store are taken.
+	Count func(text string) int
+	// Recovery cuts the prompt down.
+	Recovery Recovery
+	// Previous is the trace of the session's prompt before this one, for
+	// Report.PrefixReuse.
+	Previous Trace
 }
 
 // Live is one message in the caller's hands.
 type Live struct {
-	Role      memory.Role
-	Source    memory.Source
-	Blocks    []memory.Block
+	Role   memory.Role
+	Source memory.Source
+	Blocks []memory.Block
+	// Persisted says that the message is stored, so that it is in Items or in a
+	// summary among them. One that is not has to reach the model: it is added
+	// unless a message in the prompt says the very same in its place.
 	Persisted bool
-}
-
-// Message is one message of a prompt. Neighbours have different roles; the
-// first is the user's.
-type Message struct {
-	Role memory.Role `json:"role"`
-	// Text is empty only beside calls or results. It comes after the results
-	// and before the calls.
-	Text string `json:"text"`
-	// ToolCalls are the assistant's. The next message answers each by one of
-	// its ToolResults, in any order, and has no others; see pairTools.
-	ToolCalls   []ToolCall   `json:"tool_calls,omitempty"`
-	ToolResults []ToolResult `json:"tool_results,omitempty"`
-}
-
-// ToolCall is the assistant's wish to have a tool run.
-type ToolCall struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	// Input is a JSON object.
-	Input json.RawMessage `json:"input"`
-}
-
-// ToolResult is what a call came to. Text is never empty: it holds the tool's
-// words in their frame and says whether the call failed.
-type ToolResult struct {
-	ID      string `json:"id"`
-	Name    string `json:"name"`
-	Text    string `json:"text"`
-	IsError bool   `json:"is_error,omitempty"`
-}
-
-// String returns the message as a person reads it: calls and results as they
-// stand in a text.
-func (m Message) String() string {
-	var parts []string
-	for _, r := range m.ToolResults {
-		parts = append(parts, "[result of tool call "+strconv.Quote(r.Name)+"]\n"+r.Text)
-	}
-	if m.Text != "" {
-		parts = append(parts, m.Text)
-	}
-	for _, c := range m.ToolCalls {
-		parts = append(parts, "[tool call "+strconv.Quote(c.Name)+" "+string(c.Input)+"]")
-	}
-	return strings.Join(parts, "\n\n")
-}
-
-// Prompt is what the model is sent.
-type Prompt struct {
-	System   string
-	Messages []Message
-	// Tokens is what it costs, by the estimate.
-	Tokens int
+	// Turn names the turn that the message belongs to. One of another turn than
+	// Input.Turn is not added, persisted or not: it has had its turn.
+	Turn string
 }
 
 // Kind says what a piece of a prompt is.
@@ -99,35 +70,72 @@ type Kind string
 // The kinds.
 const (
 	KindSystem  Kind = "system"
+	KindTools   Kind = "tools"
 	KindSummary Kind = "summary"
 	KindRefresh Kind = "refresh"
 	KindMessage Kind = "message"
 	KindLive    Kind = "live"
+	KindBeside  Kind = "beside"
+	// KindNote is a text of the host's that a rule of the providers needs.
+	KindNote Kind = "note"
 )
 
 // Entry explains one piece.
 type Entry struct {
 	Kind Kind `json:"kind"`
-	// ID is that of the message or summary; "" for system and live input.
-	ID       string        `json:"id,omitempty"`
-	Role     memory.Role   `json:"role,omitempty"`
-	Source   memory.Source `json:"source,omitempty"`
-	At       time.Time     `json:"at,omitzero"`
-	Tokens   int           `json:"tokens"`
-	Included bool          `json:"included"`
+	// ID is that of the message or summary.
+	ID     uuid.UUID     `json:"id,omitzero"`
+	Role   memory.Role   `json:"role,omitempty"`
+	Source memory.Source `json:"source,omitempty"`
+	At     time.Time     `json:"at,omitzero"`
+	Tokens int           `json:"tokens"`
+	// Included says that the model sees the piece.
+	Included bool `json:"included"`
 	// Reason says why a piece is in or out.
 	Reason string `json:"reason"`
+	// CoveredBy is the index of the entry that says the same in this one's
+	// place; zero if none does.
+	CoveredBy int `json:"covered_by,omitempty"`
 	// External lists the sources of the external blocks in it.
 	External []string `json:"external,omitempty"`
 }
 
 // Report answers why the model did or did not see something.
 type Report struct {
-	Budget int `json:"budget"`
-	Tokens int `json:"tokens"`
+	Budget int    `json:"budget"`
+	Tokens int    `json:"tokens"`
+	Totals Totals `json:"totals"`
 	// OverBudget says that what must go in costs more than the budget.
-	OverBudget bool    `json:"over_budget"`
-	Entries    []Entry `json:"entries"`
+	OverBudget bool     `json:"over_budget"`
+	Pressure   Pressure `json:"pressure"`
+	// PrefixReuse compares the prompt with Input.Previous.
+	PrefixReuse Reuse `json:"prefix_reuse"`
+	// Recovery is the stage that was asked for, and Drained how many stored
+	// messages and summaries it left out.
+	Recovery Recovery `json:"recovery,omitempty"`
+	Drained  int      `json:"drained,omitempty"`
+	// Rules are the names of the rules that the prompt was held against.
+	Rules []string `json:"rules"`
+	// Entries explains every piece: the system text, the tools, each item of the
+	// frontier, each live message, and what was added.
+	Entries []Entry `json:"entries"`
+
+	// Trace is for the session's next prompt.
+	Trace Trace `json:"-"`
+}
+
+// Totals is what the parts of a prompt cost, in tokens. They add up to
+// Report.Tokens.
+type Totals struct {
+	System    int `json:"system"`
+	Tools     int `json:"tools"`
+	Summaries int `json:"summaries"`
+	Messages  int `json:"messages"`
+	// Tail is the last messages, which Messages does not count.
+	Tail   int `json:"tail"`
+	Live   int `json:"live"`
+	Beside int `json:"beside"`
+	Notes  int `json:"notes"`
 }
 
 // HasExternal reports whether any external text went in.
@@ -168,8 +176,8 @@ type piece struct {
 	blocks []memory.Block
 	// toolCalls and toolResults are no part of text; caller is the piece that
 	// toolResults answer.
-	toolCalls   []ToolCall
-	toolResults []ToolResult
+	toolCalls   []Part
+	toolResults []Part
 	caller      int
 }
 
@@ -178,7 +186,7 @@ type piece struct {
 // The last messages, the last user input and all live input go in first, then
 // whatever else fits, the newest first; a piece that does not fit is passed over,
 // not the end of the walk. A tool's results go in with their call or not at all.
-func Assemble(in Input) (Prompt, Report) {
+func Assemble(in Input) (Prompt, Report, error) {
 	pieces := stored(in)
 	pieces = append(pieces, live(in.Live)...)
 	pairTools(pieces)
@@ -211,14 +219,14 @@ func Assemble(in Input) (Prompt, Report) {
 	for _, p := range pieces {
 		report.Entries = append(report.Entries, p.entry)
 	}
-	return prompt, report
+	return prompt, report, nil
 }
 
 func stored(in Input) []piece {
 	pieces := make([]piece, 0, len(in.Items)+len(in.Live))
 	for _, item := range in.Items {
 		if s := item.Summary; s != nil {
-			entry := Entry{Kind: KindSummary, ID: s.ID.String(), Role: memory.RoleUser, At: s.Latest, Tokens: s.Tokens}
+			entry := Entry{Kind: KindSummary, ID: uuid.UUID(s.ID), Role: memory.RoleUser, At: s.Latest, Tokens: s.Tokens}
 			if !s.External.IsEmpty() {
 				entry.External = []string{s.External.Source().String()}
 			}
@@ -226,7 +234,7 @@ func stored(in Input) []piece {
 			continue
 		}
 		m := item.Message
-		entry := Entry{Kind: KindMessage, ID: m.ID.String(), Role: m.Role, Source: m.Source, At: m.At, Tokens: m.Tokens, External: sources(m.Blocks)}
+		entry := Entry{Kind: KindMessage, ID: uuid.UUID(m.ID), Role: m.Role, Source: m.Source, At: m.At, Tokens: m.Tokens, External: sources(m.Blocks)}
 		if m.IsRefresh() {
 			entry.Kind = KindRefresh
 		}
@@ -393,31 +401,45 @@ var openingCost = tokens.Estimate(opening) + perMessage
 // sees to it that the first message is the user's, with the opening if it must.
 func merge(pieces []piece) (messages []Message, opened bool) {
 	var message Message
-	var texts []string
+	var calls []Part
 	flush := func() {
 		if message.Role != "" {
-			message.Text = strings.Join(texts, "\n\n")
+			message.Parts = append(message.Parts, calls...)
 			messages = append(messages, message)
 		}
-		texts = texts[:0]
+		calls = nil
 	}
-	for _, p := range pieces {
+	for i, p := range pieces {
 		if !p.entry.Included {
 			continue
 		}
 		if message.Role == "" && p.role == memory.RoleAssistant {
-			messages, opened = append(messages, Message{Role: memory.RoleUser, Text: opening}), true
+			messages, opened = append(messages, Message{Role: memory.RoleUser, Parts: []Part{{Type: PartText, Text: opening}}}), true
 		}
 		if p.role != message.Role {
 			flush()
 			message = Message{Role: p.role}
 		}
-		if p.text != "" {
-			texts = append(texts, p.text)
+		for _, r := range p.toolResults {
+			r.Entry = i + 1
+			message.Parts = slices.Insert(message.Parts, results(message), r)
 		}
-		message.ToolCalls = append(message.ToolCalls, p.toolCalls...)
-		message.ToolResults = append(message.ToolResults, p.toolResults...)
+		if p.text != "" {
+			message.Parts = append(message.Parts, Part{Type: PartText, Text: p.text, Entry: i + 1})
+		}
+		for _, c := range p.toolCalls {
+			c.Entry = i + 1
+			calls = append(calls, c)
+		}
 	}
 	flush()
 	return messages, opened
+}
+
+func results(m Message) int {
+	n := 0
+	for n < len(m.Parts) && m.Parts[n].Type == PartResult {
+		n++
+	}
+	return n
 }

@@ -119,10 +119,10 @@ func (p *piece) split() {
 	for _, b := range p.blocks {
 		switch b.Type {
 		case memory.BlockToolCall:
-			p.toolCalls = append(p.toolCalls, ToolCall{b.ID, b.Name, b.Input})
+			p.toolCalls = append(p.toolCalls, Part{Type: PartCall, ID: b.ID, Name: b.Name, Raw: b.Input})
 			cost += tokens.Estimate(b.ID) + tokens.Estimate(b.Name) + tokens.Estimate(string(b.Input)) + perMessage
 		case memory.BlockToolResult:
-			r := ToolResult{b.ID, b.Name, resultText(b), b.IsError}
+			r := Part{Type: PartResult, ID: b.ID, Name: b.Name, Text: resultText(b), IsError: b.IsError}
 			p.toolResults = append(p.toolResults, r)
 			cost += tokens.Estimate(r.ID) + tokens.Estimate(r.Text) + perMessage
 		default:

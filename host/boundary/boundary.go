@@ -303,6 +303,28 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// Mode is how a prompt shows external text.
+type Mode string
+
+// The modes; "" is ModeDelimit.
+const (
+	// ModeDelimit frames a text as it is.
+	ModeDelimit Mode = "delimit"
+	// ModeDatamark marks each line of it too, so that whoever cuts or splits
+	// the prompt still sees what is data.
+	ModeDatamark Mode = "datamark"
+	// ModeEncode writes it in base64, for models that are told how to read it.
+	ModeEncode Mode = "encode"
+)
+
+// Render returns c's text inside its frame in the mode, the same bytes at every
+// call, without a line feed at the end; "" if c is empty.
+func (m Mode) Render(c Content) string { return c.Render() }
+
+// SystemParagraph explains the frame of the mode to a model, once per system
+// prompt.
+func (m Mode) SystemParagraph() string { return SystemParagraph }
+
 // Neutral returns c's neutralised text without a frame, for an index, for
 // plain display and for exports; never for a prompt. host/imports_test.go
 // lists the packages that call it.

@@ -219,7 +219,7 @@ func (a *app) offlineAnswer(ctx context.Context, prompt assembly.Prompt) {
 		if m.Role == memory.RoleAssistant {
 			role = llm.RoleAssistant
 		}
-		request.Messages = append(request.Messages, llm.Message{Role: role, Text: m.Text})
+		request.Messages = append(request.Messages, llm.Message{Role: role, Text: m.Text()})
 	}
 	response, err := llm.NewExtractive().Complete(ctx, request)
 	if err != nil {

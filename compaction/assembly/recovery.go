@@ -1,0 +1,19 @@
+package assembly
+
+// Recovery is how far a prompt is cut down because it was refused as too long.
+// Each stage goes further than the one before; nothing of it touches the store.
+type Recovery int
+
+// The stages.
+const (
+	// RecoverNothing is an ordinary prompt.
+	RecoverNothing Recovery = iota
+	// RecoverKeepTen keeps the summaries and the last 10 stored messages; more,
+	// where a tool's call and result would part.
+	RecoverKeepTen
+	// RecoverKeepFour keeps the last 4, no summary, and a note that says so.
+	RecoverKeepFour
+	// RecoverShorten shortens the results of tools too, but those of the last
+	// round.
+	RecoverShorten
+)
