@@ -69,6 +69,8 @@ type Part struct {
 	// thinking part or of one of another type, as it came.
 	Raw     json.RawMessage `json:"raw,omitempty"`
 	IsError bool            `json:"is_error,omitempty"`
+	// Tokens is what the part costs, its share of the message included.
+	Tokens int `json:"tokens"`
 	// Entry is the index in Report.Entries of what the part was made from.
 	Entry int `json:"entry"`
 }
