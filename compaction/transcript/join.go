@@ -1,5 +1,14 @@
 package transcript
 
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"sort"
+
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
 // Live is one message in the caller's hands.
 type Live struct {
 	Row
@@ -8,7 +17,7 @@ type Live struct {
 	Volatile bool
 }
 
-// JoinInput is what Join works on.
+// JoinInput is what Join works on. It is not changed.
 type JoinInput struct {
 	// Rows are those of the assembled prompt.
 	Rows []Row
@@ -26,21 +35,362 @@ type Joined struct {
 	// Rows is the prompt: JoinInput.Rows as they are, if nothing had to be
 	// added, else repaired.
 	Rows []Row
+	// Cost is what Rows cost, or JoinInput.RowsCost if nothing had to be added.
 	Cost int
-	// Appended are the indices of the live messages that were added, in order.
+	// Appended are the indices of the live messages that were added, ascending.
 	Appended     []int
 	AppendedCost int
-	// Evicted are the indices of the rows that had to go, in order.
+	// Evicted are the indices of the rows that had to go, ascending.
 	Evicted []int
 	// CoveredBy tells for each live message which row says the same in its place;
-	// -1 if none does, or if it is not volatile.
+	// -1 if none does, or if it is not volatile. Such a row is never evicted.
 	CoveredBy []int
 	// OverBudget says that Cost is more than the budget although nothing more
 	// may go.
 	OverBudget bool
 }
 
-// Join adds the volatile messages that no row covers, in their places among
-// the rows that the other live messages equal, and evicts stored rows while the
-// result costs more than the budget.
-func Join(in JoinInput) Joined { return Joined{Rows: in.Rows} }
+// Join adds the volatile messages that no row covers, and evicts stored rows
+// while the result costs more than the budget.
+//
+// Only an Equal row covers a message, and one row covers one: of n equal live
+// messages and k equal rows, the first min(n, k) are covered and the others
+// added. (Being equal is an equivalence, so that counting finds the maximum
+// matching.) Of more rows than that, the newest are taken. Live messages of the
+// same words that are stored have their rows before volatile ones.
+//
+// A row that equals a live message is an anchor; it has the message's place. An
+// added message stands before the first anchor whose place is behind its own,
+// else at the end. A system message that is added has the user's role.
+//
+// What is evicted is whole units: a turn with calls and the results of these,
+// or another row alone. Units with an anchor, a protected row or the other half
+// of an added pair stay. While the result costs too much: if one unit is enough,
+// the one goes that leaves the most in place, else the one that saves the most;
+// of equal ones the first. One that saves nothing never goes.
+//
+// It takes time linear in the rows but for sorting the units.
+func Join(in JoinInput) Joined {
+	j := joiner{JoinInput: in}
+	out := Joined{Rows: in.Rows, Cost: in.RowsCost, CoveredBy: j.cover()}
+	for i := range in.Live {
+		if in.Live[i].Volatile && out.CoveredBy[i] < 0 {
+			out.Appended = append(out.Appended, i)
+			out.AppendedCost += in.Live[i].Cost
+		}
+	}
+	if len(out.Appended) == 0 {
+		out.OverBudget = out.Cost > in.Budget
+		return out
+	}
+	j.appended = out.Appended
+	j.unite()
+	rows := Repair(j.ordered(nil), in.PlaceholderCost)
+	out.Cost = cost(rows)
+	if out.Cost > in.Budget {
+		evicted := j.evict(rows, out.Cost-in.Budget)
+		if len(evicted) > 0 {
+			rows = Repair(j.ordered(evicted), in.PlaceholderCost)
+			out.Cost = cost(rows)
+			for i := range in.Rows {
+				if evicted[j.unit[i]] {
+					out.Evicted = append(out.Evicted, i)
+				}
+			}
+		}
+	}
+	out.OverBudget = out.Cost > in.Budget
+	for i := range rows {
+		rows[i].Origin = j.origin(rows[i].Origin)
+	}
+	out.Rows = rows
+	return out
+}
+
+type joiner struct {
+	JoinInput
+	// place of a row is the index of the live message that it equals; -1 if it
+	// is no anchor.
+	place []int
+	// unit of a row is the first row of it. stays and places are of units.
+	unit   []int
+	stays  []bool
+	places []int
+
+	appended []int
+}
+
+// saying is one distinct content of live messages.
+type saying struct {
+	live, rows []int
+	next       int // the next one of the same hash; -1 if there is none
+}
+
+var seed = maphash.MakeSeed()
+
+func hash(r *Row) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	text := func(s string) {
+		_, _ = h.WriteString(s)
+		_ = h.WriteByte(0)
+	}
+	text(string(told(r.Role)))
+	if r.Role == memory.RoleTool {
+		text(r.CallID)
+		text(toolName(*r))
+	}
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		text(string(p.Type))
+		text(p.Text)
+		text(p.ID)
+		text(p.Name)
+		_, _ = h.Write(p.Raw)
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64()
+}
+
+// cover pairs rows with the live messages that they equal.
+func (j *joiner) cover() []int {
+	j.place = make([]int, len(j.Rows))
+	for i := range j.place {
+		j.place[i] = -1
+	}
+	coveredBy := make([]int, len(j.Live))
+	sayings := make([]saying, 0, len(j.Live))
+	byHash := make(map[uint64]int, len(j.Live))
+	// Indices are kept in slices of these two, for a saying has few.
+	find := func(r *Row, h uint64) int {
+		at, ok := byHash[h]
+		for ok && at >= 0 {
+			if Equal(j.Live[sayings[at].live[0]].Row, *r) {
+				return at
+			}
+			at = sayings[at].next
+		}
+		return -1
+	}
+	for i := range j.Live {
+		coveredBy[i] = -1
+		r := &j.Live[i].Row
+		h := hash(r)
+		at := find(r, h)
+		if at < 0 {
+			next := -1
+			if first, ok := byHash[h]; ok {
+				next = first
+			}
+			at = len(sayings)
+			byHash[h] = at
+			sayings = append(sayings, saying{next: next})
+		}
+		sayings[at].live = append(sayings[at].live, i)
+	}
+	if len(sayings) == 0 {
+		return coveredBy
+	}
+	for i := range j.Rows {
+		if at := find(&j.Rows[i], hash(&j.Rows[i])); at >= 0 {
+			sayings[at].rows = append(sayings[at].rows, i)
+		}
+	}
+	for _, s := range sayings {
+		j.pair(s, coveredBy)
+	}
+	return coveredBy
+}
+
+// pair gives rows of one content to live messages of it.
+func (j *joiner) pair(s saying, coveredBy []int) {
+	volatile := 0
+	for _, i := range s.live {
+		if j.Live[i].Volatile {
+			volatile++
+		}
+	}
+	stored := len(s.live) - volatile
+	// The newest rows, for the newest messages that are stored and the first of
+	// those that are not.
+	pairs := min(len(s.rows), len(s.live))
+	skip := max(stored-len(s.rows), 0)
+	covers := pairs - min(stored, pairs)
+	rows := s.rows[len(s.rows)-pairs:]
+	for _, i := range s.live {
+		switch {
+		case len(rows) == 0:
+			return
+		case !j.Live[i].Volatile && skip > 0:
+			skip--
+			continue
+		case j.Live[i].Volatile && covers == 0:
+			continue
+		case j.Live[i].Volatile:
+			covers--
+			coveredBy[i] = rows[0]
+		}
+		j.place[rows[0]] = i
+		rows = rows[1:]
+	}
+}
+
+// unite finds the units, which of them stay, and their places.
+func (j *joiner) unite() {
+	j.unit = make([]int, len(j.Rows))
+	for i := range j.unit {
+		j.unit[i] = i
+	}
+	byCall := map[string]int{}
+	ids := func(r *Row, visit func(id string)) {
+		if r.Role == memory.RoleTool {
+			if r.CallID != "" {
+				visit(r.CallID)
+			}
+			return
+		}
+		if r.Role != memory.RoleAssistant {
+			return
+		}
+		for k := range r.Parts {
+			if r.Parts[k].Type == PartCall && r.Parts[k].ID != "" {
+				visit(r.Parts[k].ID)
+			}
+		}
+	}
+	for i := range j.Rows {
+		ids(&j.Rows[i], func(id string) {
+			if other, ok := byCall[id]; ok {
+				j.union(other, i)
+			} else {
+				byCall[id] = i
+			}
+		})
+	}
+	for i := range j.unit {
+		j.unit[i] = j.find(i)
+	}
+	j.stays = make([]bool, len(j.Rows))
+	j.places = make([]int, len(j.Rows))
+	for i := range j.places {
+		j.places[i] = -1
+	}
+	for i, place := range j.place {
+		if place < 0 {
+			continue
+		}
+		u := j.unit[i]
+		j.stays[u] = true
+		if j.places[u] < 0 || place < j.places[u] {
+			j.places[u] = place
+		}
+	}
+	for _, i := range j.Protected {
+		if i >= 0 && i < len(j.Rows) {
+			j.stays[j.unit[i]] = true
+		}
+	}
+	for _, i := range j.appended {
+		ids(&j.Live[i].Row, func(id string) {
+			if other, ok := byCall[id]; ok {
+				j.stays[j.unit[other]] = true
+			}
+		})
+	}
+}
+
+// find returns the first row of the unit of row i.
+func (j *joiner) find(i int) int {
+	for j.unit[i] != i {
+		j.unit[i] = j.unit[j.unit[i]]
+		i = j.unit[i]
+	}
+	return i
+}
+
+func (j *joiner) union(a, b int) {
+	a, b = j.find(a), j.find(b)
+	j.unit[max(a, b)] = min(a, b)
+}
+
+// ordered returns the rows that are not evicted with the appended messages
+// among them. Origin is the index of the row, or len(Rows) and the index of the
+// live message.
+func (j *joiner) ordered(evicted map[int]bool) []Row {
+	rows := make([]Row, 0, len(j.Rows)+len(j.appended))
+	pending := j.appended
+	appendUpTo := func(place int) {
+		for len(pending) > 0 && pending[0] < place {
+			r := j.Live[pending[0]].Row
+			r.Role = told(r.Role)
+			r.Origin = len(j.Rows) + pending[0]
+			rows = append(rows, r)
+			pending = pending[1:]
+		}
+	}
+	for i := range j.Rows {
+		u := j.unit[i]
+		if evicted[u] {
+			continue
+		}
+		if j.places[u] >= 0 {
+			appendUpTo(j.places[u])
+		}
+		r := j.Rows[i]
+		r.Origin = i
+		rows = append(rows, r)
+	}
+	appendUpTo(len(j.Live))
+	return rows
+}
+
+func (j *joiner) origin(i int) int {
+	if i >= len(j.Rows) {
+		return j.Live[i-len(j.Rows)].Origin
+	}
+	return j.Rows[i].Origin
+}
+
+func cost(rows []Row) int {
+	sum := 0
+	for i := range rows {
+		sum += rows[i].Cost
+	}
+	return sum
+}
+
+// evict chooses the units that go to save the excess.
+func (j *joiner) evict(repaired []Row, excess int) map[int]bool {
+	saving := make([]int, len(j.Rows))
+	for i := range repaired {
+		if origin := repaired[i].Origin; origin < len(j.Rows) {
+			saving[j.unit[origin]] += repaired[i].Cost
+		}
+	}
+	var units []int
+	for u := range j.Rows {
+		if j.unit[u] == u && !j.stays[u] && saving[u] > 0 {
+			units = append(units, u)
+		}
+	}
+	slices.SortFunc(units, func(a, b int) int {
+		return cmp.Or(cmp.Compare(saving[b], saving[a]), cmp.Compare(a, b))
+	})
+	evicted := make(map[int]bool, len(units))
+	for excess > 0 && len(units) > 0 {
+		if saving[units[0]] < excess {
+			excess -= saving[units[0]]
+			evicted[units[0]] = true
+			units = units[1:]
+			continue
+		}
+		// One is enough: the last that is, and the first of those that save as
+		// much.
+		enough := sort.Search(len(units), func(k int) bool { return saving[units[k]] < excess }) - 1
+		least := saving[units[enough]]
+		first := sort.Search(len(units), func(k int) bool { return saving[units[k]] <= least })
+		evicted[units[first]] = true
+		break
+	}
+	return evicted
+}
