@@ -88,8 +88,7 @@ func Join(in JoinInput) Joined {
 	rows := Repair(j.ordered(nil), in.PlaceholderCost)
 	out.Cost = cost(rows)
 	if out.Cost > in.Budget {
-		evicted := j.evict(rows, out.Cost-in.Budget)
-		if len(evicted) > 0 {
+		if evicted := j.evict(rows, out.Cost-in.Budget); evicted != nil {
 			rows = Repair(j.ordered(evicted), in.PlaceholderCost)
 			out.Cost = cost(rows)
 			for i := range in.Rows {
@@ -122,8 +121,22 @@ type joiner struct {
 
 // saying is one distinct content of live messages.
 type saying struct {
-	live, rows []int
-	next       int // the next one of the same hash; -1 if there is none
+	live, rows     list
+	stored         int // live messages that are not volatile
+	nextOfSameHash int // -1 if there is none
+}
+
+// list is a list of indices whose links are kept for all lists together.
+type list struct{ first, last, size int }
+
+func (l *list) add(links []int, i int) {
+	if l.size == 0 {
+		l.first = i
+	} else {
+		links[l.last] = i
+	}
+	l.last = i
+	l.size++
 }
 
 var seed = maphash.MakeSeed()
@@ -154,26 +167,26 @@ func hash(r *Row) uint64 {
 
 // cover pairs rows with the live messages that they equal.
 func (j *joiner) cover() []int {
-	j.place = make([]int, len(j.Rows))
-	for i := range j.place {
-		j.place[i] = -1
+	j.place = fill(len(j.Rows), -1)
+	coveredBy := fill(len(j.Live), -1)
+	if len(j.Live) == 0 {
+		return coveredBy
 	}
-	coveredBy := make([]int, len(j.Live))
 	sayings := make([]saying, 0, len(j.Live))
 	byHash := make(map[uint64]int, len(j.Live))
-	// Indices are kept in slices of these two, for a saying has few.
 	find := func(r *Row, h uint64) int {
 		at, ok := byHash[h]
 		for ok && at >= 0 {
-			if Equal(j.Live[sayings[at].live[0]].Row, *r) {
+			if Equal(j.Live[sayings[at].live.first].Row, *r) {
 				return at
 			}
-			at = sayings[at].next
+			at = sayings[at].nextOfSameHash
 		}
 		return -1
 	}
+	links := make([]int, len(j.Live)+len(j.Rows))
+	liveLinks, rowLinks := links[:len(j.Live)], links[len(j.Live):]
 	for i := range j.Live {
-		coveredBy[i] = -1
 		r := &j.Live[i].Row
 		h := hash(r)
 		at := find(r, h)
@@ -184,54 +197,60 @@ func (j *joiner) cover() []int {
 			}
 			at = len(sayings)
 			byHash[h] = at
-			sayings = append(sayings, saying{next: next})
+			sayings = append(sayings, saying{nextOfSameHash: next})
 		}
-		sayings[at].live = append(sayings[at].live, i)
-	}
-	if len(sayings) == 0 {
-		return coveredBy
+		sayings[at].live.add(liveLinks, i)
+		if !j.Live[i].Volatile {
+			sayings[at].stored++
+		}
 	}
 	for i := range j.Rows {
 		if at := find(&j.Rows[i], hash(&j.Rows[i])); at >= 0 {
-			sayings[at].rows = append(sayings[at].rows, i)
+			sayings[at].rows.add(rowLinks, i)
 		}
 	}
-	for _, s := range sayings {
-		j.pair(s, coveredBy)
+	for i := range sayings {
+		j.pair(&sayings[i], liveLinks, rowLinks, coveredBy)
 	}
 	return coveredBy
 }
 
-// pair gives rows of one content to live messages of it.
-func (j *joiner) pair(s saying, coveredBy []int) {
-	volatile := 0
-	for _, i := range s.live {
-		if j.Live[i].Volatile {
-			volatile++
-		}
+func fill(n, value int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = value
 	}
-	stored := len(s.live) - volatile
-	// The newest rows, for the newest messages that are stored and the first of
-	// those that are not.
-	pairs := min(len(s.rows), len(s.live))
-	skip := max(stored-len(s.rows), 0)
-	covers := pairs - min(stored, pairs)
-	rows := s.rows[len(s.rows)-pairs:]
-	for _, i := range s.live {
+	return list
+}
+
+// pair gives the newest rows of one content to the newest messages of it that
+// are stored, and then to the first of those that are not.
+func (j *joiner) pair(s *saying, liveLinks, rowLinks, coveredBy []int) {
+	pairs := min(s.rows.size, s.live.size)
+	stored := min(s.stored, pairs)
+	skipStored, covers := s.stored-stored, pairs-stored
+	row := s.rows.first
+	for range s.rows.size - pairs {
+		row = rowLinks[row]
+	}
+	i := s.live.first
+	for range s.live.size {
+		volatile := j.Live[i].Volatile
 		switch {
-		case len(rows) == 0:
-			return
-		case !j.Live[i].Volatile && skip > 0:
-			skip--
-			continue
-		case j.Live[i].Volatile && covers == 0:
-			continue
-		case j.Live[i].Volatile:
+		case volatile && covers > 0:
 			covers--
-			coveredBy[i] = rows[0]
+			coveredBy[i] = row
+		case !volatile && skipStored == 0:
+		default:
+			if !volatile {
+				skipStored--
+			}
+			i = liveLinks[i]
+			continue
 		}
-		j.place[rows[0]] = i
-		rows = rows[1:]
+		j.place[row] = i
+		row = rowLinks[row]
+		i = liveLinks[i]
 	}
 }
 
@@ -271,10 +290,7 @@ func (j *joiner) unite() {
 		j.unit[i] = j.find(i)
 	}
 	j.stays = make([]bool, len(j.Rows))
-	j.places = make([]int, len(j.Rows))
-	for i := range j.places {
-		j.places[i] = -1
-	}
+	j.places = fill(len(j.Rows), -1)
 	for i, place := range j.place {
 		if place < 0 {
 			continue
@@ -316,7 +332,7 @@ func (j *joiner) union(a, b int) {
 // ordered returns the rows that are not evicted with the appended messages
 // among them. Origin is the index of the row, or len(Rows) and the index of the
 // live message.
-func (j *joiner) ordered(evicted map[int]bool) []Row {
+func (j *joiner) ordered(evicted []bool) []Row {
 	rows := make([]Row, 0, len(j.Rows)+len(j.appended))
 	pending := j.appended
 	appendUpTo := func(place int) {
@@ -330,7 +346,7 @@ func (j *joiner) ordered(evicted map[int]bool) []Row {
 	}
 	for i := range j.Rows {
 		u := j.unit[i]
-		if evicted[u] {
+		if evicted != nil && evicted[u] {
 			continue
 		}
 		if j.places[u] >= 0 {
@@ -359,15 +375,15 @@ func cost(rows []Row) int {
 	return sum
 }
 
-// evict chooses the units that go to save the excess.
-func (j *joiner) evict(repaired []Row, excess int) map[int]bool {
+// evict chooses the units that go to save the excess; nil if none may.
+func (j *joiner) evict(repaired []Row, excess int) []bool {
 	saving := make([]int, len(j.Rows))
 	for i := range repaired {
 		if origin := repaired[i].Origin; origin < len(j.Rows) {
 			saving[j.unit[origin]] += repaired[i].Cost
 		}
 	}
-	var units []int
+	units := make([]int, 0, len(j.Rows))
 	for u := range j.Rows {
 		if j.unit[u] == u && !j.stays[u] && saving[u] > 0 {
 			units = append(units, u)
@@ -376,7 +392,10 @@ func (j *joiner) evict(repaired []Row, excess int) map[int]bool {
 	slices.SortFunc(units, func(a, b int) int {
 		return cmp.Or(cmp.Compare(saving[b], saving[a]), cmp.Compare(a, b))
 	})
-	evicted := make(map[int]bool, len(units))
+	if len(units) == 0 {
+		return nil
+	}
+	evicted := make([]bool, len(j.Rows))
 	for excess > 0 && len(units) > 0 {
 		if saving[units[0]] < excess {
 			excess -= saving[units[0]]
