@@ -254,41 +254,64 @@ func (j *joiner) pair(s *saying, liveLinks, rowLinks, coveredBy []int) {
 	}
 }
 
+// Units returns for each row the first row of its unit: a turn with calls, the
+// results with their ids and other turns with them, and what continues a row of
+// the unit.
+func Units(rows []Row) []int {
+	unit := make([]int, len(rows))
+	find := func(i int) int {
+		for unit[i] != i {
+			unit[i] = unit[unit[i]]
+			i = unit[i]
+		}
+		return i
+	}
+	union := func(a, b int) {
+		a, b = find(a), find(b)
+		unit[max(a, b)] = min(a, b)
+	}
+	var byCall map[string]int
+	for i := range rows {
+		unit[i] = i
+		if i > 0 && rows[i].Continues {
+			union(i-1, i)
+		}
+		for id := range rows[i].callIDs {
+			if other, ok := byCall[id]; ok {
+				union(other, i)
+				continue
+			}
+			if byCall == nil {
+				byCall = make(map[string]int, len(rows)-i)
+			}
+			byCall[id] = i
+		}
+	}
+	for i := range unit {
+		unit[i] = find(i)
+	}
+	return unit
+}
+
+// callIDs visits the ids of the calls of a turn, or that of a result.
+func (r *Row) callIDs(visit func(id string) bool) {
+	switch r.Role {
+	case memory.RoleTool:
+		if r.CallID != "" {
+			visit(r.CallID)
+		}
+	case memory.RoleAssistant:
+		for i := range r.Parts {
+			if c := &r.Parts[i]; c.Type == PartCall && c.ID != "" && !visit(c.ID) {
+				return
+			}
+		}
+	}
+}
+
 // unite finds the units, which of them stay, and their places.
 func (j *joiner) unite() {
-	j.unit = make([]int, len(j.Rows))
-	for i := range j.unit {
-		j.unit[i] = i
-	}
-	byCall := map[string]int{}
-	ids := func(r *Row, visit func(id string)) {
-		if r.Role == memory.RoleTool {
-			if r.CallID != "" {
-				visit(r.CallID)
-			}
-			return
-		}
-		if r.Role != memory.RoleAssistant {
-			return
-		}
-		for k := range r.Parts {
-			if r.Parts[k].Type == PartCall && r.Parts[k].ID != "" {
-				visit(r.Parts[k].ID)
-			}
-		}
-	}
-	for i := range j.Rows {
-		ids(&j.Rows[i], func(id string) {
-			if other, ok := byCall[id]; ok {
-				j.union(other, i)
-			} else {
-				byCall[id] = i
-			}
-		})
-	}
-	for i := range j.unit {
-		j.unit[i] = j.find(i)
-	}
+	j.unit = Units(j.Rows)
 	j.stays = make([]bool, len(j.Rows))
 	j.places = fill(len(j.Rows), -1)
 	for i, place := range j.place {
@@ -306,27 +329,22 @@ func (j *joiner) unite() {
 			j.stays[j.unit[i]] = true
 		}
 	}
+	added := map[string]bool{}
 	for _, i := range j.appended {
-		ids(&j.Live[i].Row, func(id string) {
-			if other, ok := byCall[id]; ok {
-				j.stays[j.unit[other]] = true
+		for id := range j.Live[i].callIDs {
+			added[id] = true
+		}
+	}
+	if len(added) == 0 {
+		return
+	}
+	for i := range j.Rows {
+		for id := range j.Rows[i].callIDs {
+			if added[id] {
+				j.stays[j.unit[i]] = true
 			}
-		})
+		}
 	}
-}
-
-// find returns the first row of the unit of row i.
-func (j *joiner) find(i int) int {
-	for j.unit[i] != i {
-		j.unit[i] = j.unit[j.unit[i]]
-		i = j.unit[i]
-	}
-	return i
-}
-
-func (j *joiner) union(a, b int) {
-	a, b = j.find(a), j.find(b)
-	j.unit[max(a, b)] = min(a, b)
 }
 
 // ordered returns the rows that are not evicted with the appended messages

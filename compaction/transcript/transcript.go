@@ -62,6 +62,9 @@ type Row struct {
 	Broken bool
 	// Placeholder marks a result that Repair made up.
 	Placeholder bool
+	// Continues says that the row is of the same message as the one before it, so
+	// that the two go in together or not at all.
+	Continues bool
 	// Cost is what the row costs in a prompt, in tokens.
 	Cost int
 	// Origin is the caller's. Of a placeholder it is that of the call's row.
@@ -104,16 +107,6 @@ func toolName(r Row) string {
 		return ""
 	}
 	return r.ToolName
-}
-
-// hasCall reports whether the assistant calls a tool by an id.
-func (r *Row) hasCall() bool {
-	for i := range r.Parts {
-		if r.Parts[i].Type == PartCall && r.Parts[i].ID != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // blank reports whether nothing is left to show but thoughts.
