@@ -186,6 +186,14 @@ func Encode(blocks []Block) ([]string, []Block, error) {
 // everything else as plain text, one block a paragraph.
 func Shown(blocks []Block) string { return join(blocks, boundary.Content.Render) }
 
+// ShownIn is Shown with external text in the form of a mode.
+func ShownIn(mode boundary.Mode, blocks []Block) string { return join(blocks, mode.Render) }
+
+// FileNote is a text with the line that tells where the whole of it is.
+func FileNote(text string, id FileID) string {
+	return text + "\n[This is an outline. The whole is file " + id.String() + ".]"
+}
+
 // Plain returns the words of blocks for an index or a person: like Shown, with
 // external text neutral but without a frame. It never goes into a prompt.
 func Plain(blocks []Block) string {
@@ -221,7 +229,7 @@ func join(blocks []Block, external func(boundary.Content) string) string {
 			part = "[a block that this version cannot show]"
 		}
 		if !b.File.IsZero() {
-			part += "\n[This is an outline. The whole is file " + b.File.String() + ".]"
+			part = FileNote(part, b.File)
 		}
 		if strings.TrimSpace(part) != "" {
 			parts = append(parts, part)

@@ -281,13 +281,16 @@ type Summary struct {
 }
 
 // Shown returns the summary as the model sees it.
-func (s Summary) Shown() string {
+func (s Summary) Shown() string { return s.ShownIn(boundary.ModeDelimit) }
+
+// ShownIn is Shown with external text in the form of a mode.
+func (s Summary) ShownIn(mode boundary.Mode) string {
 	var b strings.Builder
 	b.WriteString("[Summary " + s.ID.String() + " of " + plural(s.Descendants, "earlier message") + ", " +
 		s.Earliest.UTC().Format(time.RFC3339) + " to " + s.Latest.UTC().Format(time.RFC3339) + "]\n")
 	b.WriteString(s.Text)
 	if !s.External.IsEmpty() {
-		b.WriteString("\n" + s.External.Render())
+		b.WriteString("\n" + mode.Render(s.External))
 	}
 	return b.String()
 }

@@ -1,16 +1,15 @@
 // Package assembly builds one prompt out of what is stored and what the caller
-// holds, within a budget, and reports on every piece that went in or did not.
-// It is pure: no clock, no files, no model. The same input gives the same bytes.
+// holds, within a budget, by the rules of the model's provider, and reports on
+// every piece that went in or did not. It is pure: no clock, no files, no model.
+// The same input gives the same bytes.
 package assembly
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -145,301 +144,88 @@ func (r Report) HasExternal() bool {
 
 // Reasons of entries.
 const (
-	ReasonSystem    = "always"
+	ReasonAlways    = "always"
 	ReasonFreshTail = "one of the last messages"
 	ReasonFits      = "fits the budget"
 	ReasonLive      = "not stored yet"
+	ReasonBeside    = "goes beside the last input"
 	ReasonNoRoom    = "no room in the budget"
+	ReasonEvicted   = "made room for what is not stored yet"
 	ReasonEmpty     = "nothing to show"
+	ReasonCovered   = "a message in the prompt says the same in its place"
+	ReasonPersisted = "stored: it is shown from there"
+	ReasonPastTurn  = "belongs to another turn"
+	ReasonOpening   = "a prompt begins with the user"
+	ReasonClosing   = "a prompt ends with something to answer"
+)
+
+// The notes that the rules of the providers may need. They are the same every
+// turn.
+const (
+	openingNote = "[The conversation began earlier.]"
+	closingNote = "[Please go on.]"
 )
 
 const defaultFreshTail = 6
 
-// perMessage is what a message costs beside its text.
-const perMessage = 4
+// The overheads of the estimate: what a message costs beside its text, and a
+// call or a result beside its words, which is its id and form.
+const (
+	perMessage = 4
+	perCall    = 12
+)
 
-// piece is one stored or live message or summary on its way into the prompt.
-type piece struct {
-	entry Entry
-	role  memory.Role
-	text  string
-	empty bool // nothing to show
-	cost  int
-	// tail marks what goes in whatever it costs.
-	tail bool
-	// calls and results are the ids of the tool calls and of the tools'
-	// results in it; result marks one without ids, which belongs to what is
-	// before it.
-	calls, results []string
-	result         bool
-	// blocks is what a message with calls or results is made of.
-	blocks []memory.Block
-	// toolCalls and toolResults are no part of text; caller is the piece that
-	// toolResults answer.
-	toolCalls   []Part
-	toolResults []Part
-	caller      int
+// Demand is what items cost in a prompt that leaves none out, by the counts of
+// the store: that of Assemble.
+func Demand(items []memory.Item) int {
+	sum := 0
+	for i := range items {
+		sum += items[i].Tokens() + perMessage + perCall*pairsIn(items[i].Message)
+	}
+	return sum
 }
 
-// Assemble builds the prompt. It takes time linear in the items.
-//
-// The last messages, the last user input and all live input go in first, then
-// whatever else fits, the newest first; a piece that does not fit is passed over,
-// not the end of the walk. A tool's results go in with their call or not at all.
-func Assemble(in Input) (Prompt, Report, error) {
-	pieces := stored(in)
-	pieces = append(pieces, live(in.Live)...)
-	pairTools(pieces)
-	unitOf := units(pieces)
-	protect(pieces, unitOf)
-
-	system := piece{entry: Entry{Kind: KindSystem, Tokens: tokens.Estimate(in.System), Included: true, Reason: ReasonSystem}}
-	// The opening may be needed: whether it is, depends on what goes in.
-	used := system.entry.Tokens + openingCost
-	for i := range pieces {
-		if p := &pieces[i]; p.tail && !p.empty {
-			p.entry.Included = true
-			used += p.cost
-		}
-	}
-	members := make([][]int, len(pieces))
-	for i, u := range unitOf {
-		members[u] = append(members[u], i)
-	}
-	for u := len(members) - 1; u >= 0; u-- {
-		fillUnit(pieces, members[u], in.Budget, &used)
-	}
-	messages, opened := merge(pieces)
-	if !opened {
-		used -= openingCost
-	}
-
-	report := Report{Budget: in.Budget, Tokens: used, OverBudget: used > in.Budget, Entries: []Entry{system.entry}}
-	prompt := Prompt{System: in.System, Messages: messages, Tokens: used}
-	for _, p := range pieces {
-		report.Entries = append(report.Entries, p.entry)
-	}
-	return prompt, report, nil
-}
-
-func stored(in Input) []piece {
-	pieces := make([]piece, 0, len(in.Items)+len(in.Live))
-	for _, item := range in.Items {
-		if s := item.Summary; s != nil {
-			entry := Entry{Kind: KindSummary, ID: uuid.UUID(s.ID), Role: memory.RoleUser, At: s.Latest, Tokens: s.Tokens}
-			if !s.External.IsEmpty() {
-				entry.External = []string{s.External.Source().String()}
-			}
-			pieces = append(pieces, newPiece(entry, memory.RoleUser, s.Shown()))
-			continue
-		}
-		m := item.Message
-		entry := Entry{Kind: KindMessage, ID: uuid.UUID(m.ID), Role: m.Role, Source: m.Source, At: m.At, Tokens: m.Tokens, External: sources(m.Blocks)}
-		if m.IsRefresh() {
-			entry.Kind = KindRefresh
-		}
-		p := newPiece(entry, m.Role, memory.Shown(m.Blocks))
-		p.tie(m.Role, m.Blocks)
-		pieces = append(pieces, p)
-	}
-	keep := in.FreshTail
-	if keep == 0 {
-		keep = defaultFreshTail
-	}
-	for i := len(pieces) - 1; i >= 0 && keep > 0; i-- {
-		if pieces[i].entry.Kind == KindMessage {
-			keep--
-		}
-		// The newest refresh stands among the last messages or it does not
-		// matter; a summary is never protected.
-		pieces[i].tail = pieces[i].entry.Kind != KindSummary
-	}
-	return pieces
-}
-
-// tie notes which tool calls and results a message holds.
-func (p *piece) tie(role memory.Role, blocks []memory.Block) {
-	for _, b := range blocks {
-		switch b.Type {
-		case memory.BlockToolCall:
-			p.calls = append(p.calls, b.ID)
-		case memory.BlockToolResult:
-			p.results = append(p.results, b.ID)
-		}
-	}
-	p.result = role == memory.RoleTool && len(p.results) == 0
-	if len(p.calls) > 0 || len(p.results) > 0 {
-		p.blocks = blocks
-	}
-}
-
-// protect marks what goes in whatever it costs: the last messages are marked
-// already; the last input of the user, and whatever belongs to a unit with
-// something marked.
-func protect(pieces []piece, unitOf []int) {
-	for i := len(pieces) - 1; i >= 0; i-- {
-		if s := pieces[i].entry.Source; pieces[i].role == memory.RoleUser && (s == memory.SourceUser || s == memory.SourceUnknown) && pieces[i].entry.Kind == KindMessage {
-			pieces[i].tail = true
-			break
-		}
-	}
-	marked := make([]bool, len(pieces))
-	for i, u := range unitOf {
-		marked[u] = marked[u] || pieces[i].tail
-	}
-	for i, u := range unitOf {
-		p := &pieces[i]
-		if p.tail = marked[u]; p.tail && !p.empty && p.entry.Kind != KindLive {
-			p.entry.Reason = ReasonFreshTail
-		}
-	}
-}
-
-func live(messages []Live) []piece {
-	var pieces []piece
-	for _, m := range messages {
-		if m.Persisted {
-			continue
-		}
-		text := memory.Shown(m.Blocks)
-		entry := Entry{Kind: KindLive, Role: m.Role, Source: m.Source, Tokens: tokens.Estimate(text), Reason: ReasonLive, External: sources(m.Blocks)}
-		p := newPiece(entry, m.Role, text)
-		p.tail = true
-		p.tie(m.Role, m.Blocks)
-		pieces = append(pieces, p)
-	}
-	return pieces
-}
-
-func newPiece(entry Entry, role memory.Role, text string) piece {
-	p := piece{entry: entry, role: promptRole(role), text: text, cost: entry.Tokens + perMessage}
-	if strings.TrimSpace(text) == "" {
-		p.text, p.empty, p.cost = "", true, 0
-		p.entry.Reason = ReasonEmpty
-	}
-	return p
-}
-
-// promptRole reduces the roles to the two that a prompt's messages have:
-// everything that the assistant did not say is told to it.
-func promptRole(role memory.Role) memory.Role {
-	if role == memory.RoleAssistant {
-		return memory.RoleAssistant
-	}
-	return memory.RoleUser
-}
-
-func sources(blocks []memory.Block) []string {
-	var all []string
-	for _, b := range blocks {
-		if !b.External.IsEmpty() {
-			all = append(all, b.External.Source().String())
-		}
-	}
-	return all
-}
-
-// units returns the unit of each piece, named by the first piece in it. A tool's
-// result is of its call's unit, whatever stands between them.
-func units(pieces []piece) []int {
-	unitOf := make([]int, len(pieces))
-	calls := map[string]int{}
-	for i, p := range pieces {
-		unitOf[i] = i
-		if p.result && i > 0 {
-			unitOf[i] = unitOf[i-1]
-		}
-		for _, id := range p.results {
-			if call, ok := calls[id]; ok {
-				unitOf[i] = call
-			}
-		}
-		if len(p.toolResults) > 0 {
-			unitOf[i] = unitOf[p.caller]
-		}
-		for _, id := range p.calls {
-			calls[id] = unitOf[i]
-		}
-	}
-	return unitOf
-}
-
-// fillUnit includes the members of a unit if all of them fit.
-func fillUnit(pieces []piece, members []int, budget int, used *int) {
-	cost := 0
-	for _, i := range members {
-		if !pieces[i].entry.Included {
-			cost += pieces[i].cost
-		}
-	}
-	if cost == 0 {
-		return
-	}
-	fits := *used+cost <= budget
-	for _, i := range members {
-		p := &pieces[i]
-		switch {
-		case p.entry.Included || p.empty:
-		case fits:
-			p.entry.Included, p.entry.Reason = true, ReasonFits
-		default:
-			p.entry.Reason = ReasonNoRoom
-		}
-	}
-	if fits {
-		*used += cost
-	}
-}
-
-// opening stands first where the first piece shown is the assistant's, which
-// providers refuse. It is the same every turn.
-const opening = "[The conversation began earlier.]"
-
-var openingCost = tokens.Estimate(opening) + perMessage
-
-// merge joins neighbours of one role, for providers refuse them apart, and
-// sees to it that the first message is the user's, with the opening if it must.
-func merge(pieces []piece) (messages []Message, opened bool) {
-	var message Message
-	var calls []Part
-	flush := func() {
-		if message.Role != "" {
-			message.Parts = append(message.Parts, calls...)
-			messages = append(messages, message)
-		}
-		calls = nil
-	}
-	for i, p := range pieces {
-		if !p.entry.Included {
-			continue
-		}
-		if message.Role == "" && p.role == memory.RoleAssistant {
-			messages, opened = append(messages, Message{Role: memory.RoleUser, Parts: []Part{{Type: PartText, Text: opening}}}), true
-		}
-		if p.role != message.Role {
-			flush()
-			message = Message{Role: p.role}
-		}
-		for _, r := range p.toolResults {
-			r.Entry = i + 1
-			message.Parts = slices.Insert(message.Parts, results(message), r)
-		}
-		if p.text != "" {
-			message.Parts = append(message.Parts, Part{Type: PartText, Text: p.text, Entry: i + 1})
-		}
-		for _, c := range p.toolCalls {
-			c.Entry = i + 1
-			calls = append(calls, c)
-		}
-	}
-	flush()
-	return messages, opened
-}
-
-func results(m Message) int {
+// pairsIn counts calls and results.
+func pairsIn(m *memory.Message) int {
 	n := 0
-	for n < len(m.Parts) && m.Parts[n].Type == PartResult {
-		n++
+	if m != nil {
+		for i := range m.Blocks {
+			if t := m.Blocks[i].Type; t == memory.BlockToolCall || t == memory.BlockToolResult {
+				n++
+			}
+		}
 	}
 	return n
+}
+
+// Assemble builds the prompt, which keeps the rules of Check, and explains it.
+//
+// The system text, the tools, the last messages, the last input of the user and
+// what is beside it go in whatever they cost. Of the rest of the frontier the
+// oldest is left out until the budget holds; first what is larger than half of
+// it. That happens in steps of a quarter of the budget, so that the prompt's
+// beginning stays the same over many turns. Then live messages that are not
+// stored are added, and stored ones evicted for them, as transcript.Join does.
+// A tool's call and result go in together or not at all.
+//
+// Nothing that was said is lost to a provider's rules: a call without a result
+// gets one that says so, a result without a call becomes text, ids that are taken
+// or out of form are replaced, and the same for the same items.
+//
+// An empty frontier, or one without anything to answer, ends with a note. The
+// order of Items is taken as it is. The error is a *RuleError: a fault of this
+// package.
+//
+// It takes time linear in the items, but for sorting what may be evicted.
+func Assemble(in Input) (Prompt, Report, error) {
+	a := assembler{in: in}
+	a.collect()
+	a.choose()
+	a.join()
+	prompt := a.compose()
+	report := a.report(&prompt)
+	if broken := Check(prompt, in.Provider); len(broken) > 0 {
+		return prompt, report, &RuleError{Provider: in.Provider, Violations: broken}
+	}
+	return prompt, report, nil
 }

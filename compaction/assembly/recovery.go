@@ -1,5 +1,7 @@
 package assembly
 
+import "github.com/gloveboxhq/glovebox/memory"
+
 // Recovery is how far a prompt is cut down because it was refused as too long.
 // Each stage goes further than the one before; nothing of it touches the store.
 type Recovery int
@@ -17,3 +19,12 @@ const (
 	// round.
 	RecoverShorten
 )
+
+// ReasonRecovery explains what a stage leaves out.
+const ReasonRecovery = "left out to make the prompt shorter"
+
+const shortResult = 128
+
+const RecoveryNote = "[Earlier messages are left out here because the conversation is too long. They are stored.]"
+
+func (r Recovery) cut(items []memory.Item) (from int, summaries bool) { return 0, true }

@@ -24,3 +24,7 @@ func (r Reuse) Part() float64 {
 	}
 	return float64(r.Tokens) / float64(r.Of)
 }
+
+func traceOf(p Prompt, system, tools int) Trace { return Trace{} }
+
+func (previous Trace) reuse(now Trace) Reuse { return Reuse{} }

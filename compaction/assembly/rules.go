@@ -24,3 +24,16 @@ type Violation struct {
 // Check holds a prompt against the rules of a provider, or of all of them if
 // provider is "". Prompts of Assemble break none.
 func Check(p Prompt, provider Provider) []Violation { return nil }
+
+type RuleError struct {
+	Provider   Provider
+	Violations []Violation
+}
+
+func (e *RuleError) Error() string { return "rules" }
+
+func ValidID(id string) bool { return id != "" && len(id) <= 40 }
+
+func wireName(name string) string { return name }
+
+func ruleNames(provider Provider) []string { return nil }

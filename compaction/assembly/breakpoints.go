@@ -1,0 +1,3 @@
+package assembly
+
+func placeBreakpoints(p *Prompt, inputs []int, summariesEnd int) {}

@@ -1,0 +1,214 @@
+package assembly
+
+import (
+	"slices"
+
+	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/compaction/transcript"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+var (
+	placeholderCost = tokens.Estimate(transcript.PlaceholderText) + perCall + perMessage
+	noteCost        = tokens.Estimate(openingNote) + perMessage
+)
+
+// choose leaves out of the stored rows what the budget has no room for.
+func (a *assembler) choose() {
+	unit := transcript.Units(a.rows)
+	keeps := a.protect(unit)
+
+	// What the rows cost when each call has its result.
+	costs := make([]int, len(a.rows))
+	unitOf := make([]int, len(a.entries)) // the rows of an entry are of one unit
+	for i := range a.rows {
+		unitOf[a.rows[i].Origin] = unit[i]
+	}
+	stored := 0
+	for _, r := range transcript.Repair(a.rows, placeholderCost) {
+		costs[unitOf[r.Origin]] += r.Cost
+		stored += r.Cost
+	}
+
+	for i := range a.entries {
+		if k := a.entries[i].Kind; k == KindSystem || k == KindTools || k == KindBeside {
+			a.fixed += a.entries[i].Tokens
+		}
+	}
+	// Notes may be needed; which of them, depends on what goes in.
+	reserve := a.fixed + 2*noteCost
+	if a.in.Recovery >= RecoverKeepFour {
+		reserve += tokens.Estimate(RecoveryNote) + perMessage
+	}
+	a.demand = a.fixed + stored
+	for i := range a.live {
+		if a.live[i].Volatile {
+			a.demand += a.live[i].Cost
+		}
+	}
+
+	out := make([]bool, len(a.rows)) // of units
+	excess := reserve + stored - a.in.Budget
+	leave := func(u int) {
+		out[u] = true
+		excess -= costs[u]
+	}
+	// One large piece is no reason to leave out everything that is older.
+	for u := 0; u < len(a.rows) && excess > 0; u++ {
+		if unit[u] == u && !keeps[u] && costs[u] > a.in.Budget/2 {
+			leave(u)
+		}
+	}
+	// What leaves in large steps changes the beginning seldom. The steps are
+	// those of what was left out since the beginning of the frontier, so that the
+	// next prompt's are the same.
+	if step := max(a.in.Budget/4, 1); excess > 0 {
+		excess = (excess + step - 1) / step * step
+	}
+	for u := 0; u < len(a.rows) && excess > 0; u++ {
+		if unit[u] == u && !keeps[u] && !out[u] {
+			leave(u)
+		}
+	}
+	a.leave(unit, keeps, out)
+}
+
+// leave takes the rows of the units out and says why the others are in.
+func (a *assembler) leave(unit []int, keeps, out []bool) {
+	a.tail = make([]bool, 0, len(a.rows))
+	kept := a.rows[:0:0]
+	if slices.Contains(out, true) {
+		kept = make([]transcript.Row, 0, len(a.rows))
+	}
+	for i := range a.rows {
+		u, e := unit[i], &a.entries[a.rows[i].Origin]
+		switch {
+		case out[u]:
+			e.Reason = ReasonNoRoom
+			continue
+		case keeps[u]:
+			e.Reason = ReasonFreshTail
+		default:
+			e.Reason = ReasonFits
+		}
+		a.tail = append(a.tail, keeps[u])
+		if cap(kept) > 0 {
+			kept = append(kept, a.rows[i])
+		}
+	}
+	if len(a.tail) < len(a.rows) {
+		a.rows = kept
+	}
+}
+
+// protect tells which units go in whatever they cost: the last messages, the last
+// input of the user, and the other half of what live messages bring. What was
+// refused as too long has no last messages but the input and the round of tools
+// that goes on.
+func (a *assembler) protect(unit []int) []bool {
+	keeps := make([]bool, len(a.rows))
+	tail := a.in.FreshTail
+	if tail <= 0 {
+		tail = defaultFreshTail
+	}
+	if a.in.Recovery > RecoverNothing {
+		tail = 0
+	}
+	input := false
+	for i := len(a.rows) - 1; i >= 0; i-- {
+		r := &a.rows[i]
+		e := &a.entries[r.Origin]
+		if e.Kind == KindSummary {
+			continue
+		}
+		if tail > 0 {
+			keeps[unit[i]] = true
+		}
+		if e.Kind == KindMessage && !r.Continues {
+			tail--
+		}
+		if r.Role == memory.RoleUser || r.Role == memory.RoleSystem {
+			if a.isInput(r) && a.lastInput < 0 {
+				a.lastInput = r.Origin
+				keeps[unit[i]] = true
+			}
+			if !input && (e.Source == memory.SourceUser || e.Source == memory.SourceUnknown) && a.isInput(r) {
+				input = true
+				keeps[unit[i]] = true
+			}
+		}
+		if a.in.Recovery > RecoverNothing && r.Origin >= a.lastRound && a.lastRound >= 0 && a.lastInput < 0 {
+			keeps[unit[i]] = true
+		}
+	}
+	brought := map[string]bool{}
+	for i := range a.live {
+		l := &a.live[i]
+		if !l.Volatile {
+			continue
+		}
+		if a.isInput(&l.Row) {
+			a.lastInput = l.Origin
+		}
+		if l.Role == memory.RoleTool {
+			brought[l.CallID] = true
+		}
+		for _, p := range l.Parts {
+			if p.Type == transcript.PartCall {
+				brought[p.ID] = true
+			}
+		}
+	}
+	if len(brought) > 0 {
+		for i := range a.rows {
+			r := &a.rows[i]
+			if r.Role == memory.RoleTool && brought[r.CallID] || slices.ContainsFunc(r.Parts, func(p transcript.Part) bool { return p.Type == transcript.PartCall && brought[p.ID] }) {
+				keeps[unit[i]] = true
+			}
+		}
+	}
+	return keeps
+}
+
+// isInput reports whether a row is something to answer: not a summary, not a
+// refresh, not a tool's words.
+func (a *assembler) isInput(r *transcript.Row) bool {
+	e := &a.entries[r.Origin]
+	return (r.Role == memory.RoleUser || r.Role == memory.RoleSystem) && e.Role != memory.RoleTool &&
+		(e.Kind == KindMessage || e.Kind == KindLive && e.Source != memory.SourceContextInjection)
+}
+
+// join adds the live messages and pairs calls and results.
+func (a *assembler) join() {
+	protected := make([]int, 0, len(a.rows))
+	cost := 0
+	for i := range a.rows {
+		if a.tail[i] {
+			protected = append(protected, i)
+		}
+		cost += a.rows[i].Cost
+	}
+	joined := transcript.Join(transcript.JoinInput{
+		Rows: a.rows, Live: a.live, Protected: protected,
+		Budget: a.in.Budget - a.fixed - 2*noteCost, RowsCost: cost, PlaceholderCost: placeholderCost,
+	})
+	for _, i := range joined.Evicted {
+		a.entries[a.rows[i].Origin].Reason = ReasonEvicted
+	}
+	for i := range a.live {
+		e := &a.entries[a.live[i].Origin]
+		switch row := joined.CoveredBy[i]; {
+		case row >= 0:
+			e.Reason, e.CoveredBy = ReasonCovered, a.rows[row].Origin
+			if a.lastInput == a.live[i].Origin {
+				a.lastInput = a.rows[row].Origin
+			}
+		case a.live[i].Volatile:
+			e.Reason = ReasonLive
+		}
+	}
+	a.prompt = transcript.Repair(joined.Rows, placeholderCost)
+	for i := range a.prompt {
+		a.entries[a.prompt[i].Origin].Included = true
+	}
+}
