@@ -25,8 +25,6 @@ const (
 	// together with it: a transcript whose results come back after thousands
 	// of messages must not keep all of them from being summarised.
 	maxPairSpan = 256
-	// perItem is what an item costs in a prompt beside its text.
-	perItem = 4
 )
 
 // work is one run of neighbours in a frontier which one summary shall stand
@@ -54,15 +52,6 @@ func (w work) descendants() int {
 		n += s.Descendants
 	}
 	return n
-}
-
-// demand is what the items cost in a prompt that leaves none out.
-func demand(items []memory.Item) int {
-	sum := 0
-	for _, item := range items {
-		sum += item.Tokens() + perItem
-	}
-	return sum
 }
 
 // cuts tells for every index whether the items before it may be parted from

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -193,7 +194,7 @@ func (s *sweeper) leaves(f memory.Frontier) []work {
 // found that saves something, or the plan is reached.
 func (s *sweeper) passOver(ctx context.Context, f memory.Frontier, find func(memory.Frontier) []work) (memory.Frontier, error) {
 	for {
-		if s.plan.enough >= 0 && demand(f.Items) <= s.plan.enough {
+		if s.plan.enough >= 0 && assembly.Demand(f.Items) <= s.plan.enough {
 			return f, nil
 		}
 		w, found := s.choose(find(f))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -42,7 +43,7 @@ func (e *Engine) pressing(w Window) plan {
 }
 
 func (e *Engine) fills(f memory.Frontier, w Window, part float64) bool {
-	return float64(w.System+demand(f.Items)) > part*float64(w.Budget)
+	return float64(w.System+assembly.Demand(f.Items)) > part*float64(w.Budget)
 }
 
 // Threshold runs after an answer if the next prompt would fill more of its

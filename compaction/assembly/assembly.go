@@ -166,6 +166,9 @@ const (
 	closingNote = "[Please go on.]"
 )
 
+// maxNotes is at least what both cost.
+const maxNotes = 32
+
 const defaultFreshTail = 6
 
 // The overheads of the estimate: what a message costs beside its text, and a
@@ -218,14 +221,22 @@ func pairsIn(m *memory.Message) int {
 //
 // It takes time linear in the items, but for sorting what may be evicted.
 func Assemble(in Input) (Prompt, Report, error) {
-	a := assembler{in: in}
-	a.collect()
-	a.choose()
-	a.join()
-	prompt := a.compose()
-	report := a.report(&prompt)
+	prompt, report := build(in, 0)
+	if notes := report.Totals.Notes; report.OverBudget && notes > 0 {
+		// Which notes are needed depends on what goes in.
+		prompt, report = build(in, notes+maxNotes)
+	}
 	if broken := Check(prompt, in.Provider); len(broken) > 0 {
 		return prompt, report, &RuleError{Provider: in.Provider, Violations: broken}
 	}
 	return prompt, report, nil
+}
+
+func build(in Input, reserve int) (Prompt, Report) {
+	a := assembler{in: in, reserve: reserve}
+	a.collect()
+	a.choose()
+	a.join()
+	prompt := a.compose()
+	return prompt, a.report(&prompt)
 }

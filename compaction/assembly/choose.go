@@ -8,10 +8,7 @@ import (
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-var (
-	placeholderCost = tokens.Estimate(transcript.PlaceholderText) + perCall + perMessage
-	noteCost        = tokens.Estimate(openingNote) + perMessage
-)
+var placeholderCost = tokens.Estimate(transcript.PlaceholderText) + perCall + perMessage
 
 // choose leaves out of the stored rows what the budget has no room for.
 func (a *assembler) choose() {
@@ -35,11 +32,6 @@ func (a *assembler) choose() {
 			a.fixed += a.entries[i].Tokens
 		}
 	}
-	// Notes may be needed; which of them, depends on what goes in.
-	reserve := a.fixed + 2*noteCost
-	if a.in.Recovery >= RecoverKeepFour {
-		reserve += tokens.Estimate(RecoveryNote) + perMessage
-	}
 	a.demand = a.fixed + stored
 	for i := range a.live {
 		if a.live[i].Volatile {
@@ -48,7 +40,7 @@ func (a *assembler) choose() {
 	}
 
 	out := make([]bool, len(a.rows)) // of units
-	excess := reserve + stored - a.in.Budget
+	excess := a.fixed + a.reserve + stored - a.in.Budget
 	leave := func(u int) {
 		out[u] = true
 		excess -= costs[u]
@@ -114,31 +106,33 @@ func (a *assembler) protect(unit []int) []bool {
 	if a.in.Recovery > RecoverNothing {
 		tail = 0
 	}
-	input := false
+	input, answered := false, false
 	for i := len(a.rows) - 1; i >= 0; i-- {
 		r := &a.rows[i]
 		e := &a.entries[r.Origin]
 		if e.Kind == KindSummary {
 			continue
 		}
-		if tail > 0 {
+		running := !answered && a.lastInput < 0
+		switch {
+		case r.Role == memory.RoleAssistant && !slices.ContainsFunc(r.Parts, isCall):
+			answered = true
+		case !a.isInput(r):
+		case running:
+			a.lastInput = r.Origin
 			keeps[unit[i]] = true
-		}
-		if e.Kind == KindMessage && !r.Continues {
-			tail--
-		}
-		if r.Role == memory.RoleUser || r.Role == memory.RoleSystem {
-			if a.isInput(r) && a.lastInput < 0 {
-				a.lastInput = r.Origin
-				keeps[unit[i]] = true
-			}
-			if !input && (e.Source == memory.SourceUser || e.Source == memory.SourceUnknown) && a.isInput(r) {
+			fallthrough
+		default:
+			if !input && (e.Source == memory.SourceUser || e.Source == memory.SourceUnknown) {
 				input = true
 				keeps[unit[i]] = true
 			}
 		}
-		if a.in.Recovery > RecoverNothing && r.Origin >= a.lastRound && a.lastRound >= 0 && a.lastInput < 0 {
+		if tail > 0 || a.in.Recovery > RecoverNothing && running && a.lastRound >= 0 && r.Origin >= a.lastRound {
 			keeps[unit[i]] = true
+		}
+		if e.Kind == KindMessage && !r.Continues {
+			tail--
 		}
 	}
 	brought := map[string]bool{}
@@ -154,7 +148,7 @@ func (a *assembler) protect(unit []int) []bool {
 			brought[l.CallID] = true
 		}
 		for _, p := range l.Parts {
-			if p.Type == transcript.PartCall {
+			if isCall(p) {
 				brought[p.ID] = true
 			}
 		}
@@ -162,13 +156,15 @@ func (a *assembler) protect(unit []int) []bool {
 	if len(brought) > 0 {
 		for i := range a.rows {
 			r := &a.rows[i]
-			if r.Role == memory.RoleTool && brought[r.CallID] || slices.ContainsFunc(r.Parts, func(p transcript.Part) bool { return p.Type == transcript.PartCall && brought[p.ID] }) {
+			if r.Role == memory.RoleTool && brought[r.CallID] || slices.ContainsFunc(r.Parts, func(p transcript.Part) bool { return isCall(p) && brought[p.ID] }) {
 				keeps[unit[i]] = true
 			}
 		}
 	}
 	return keeps
 }
+
+func isCall(p transcript.Part) bool { return p.Type == transcript.PartCall }
 
 // isInput reports whether a row is something to answer: not a summary, not a
 // refresh, not a tool's words.
@@ -190,7 +186,7 @@ func (a *assembler) join() {
 	}
 	joined := transcript.Join(transcript.JoinInput{
 		Rows: a.rows, Live: a.live, Protected: protected,
-		Budget: a.in.Budget - a.fixed - 2*noteCost, RowsCost: cost, PlaceholderCost: placeholderCost,
+		Budget: a.in.Budget - a.fixed - a.reserve, RowsCost: cost, PlaceholderCost: placeholderCost,
 	})
 	for _, i := range joined.Evicted {
 		a.entries[a.rows[i].Origin].Reason = ReasonEvicted

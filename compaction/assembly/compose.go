@@ -144,7 +144,7 @@ func (c *composer) part(r *transcript.Row, k int) (Part, bool) {
 		out.Type, out.ID, out.Name, out.Raw = PartCall, p.ID, p.Name, p.Raw
 	case p.Type == transcript.PartThinking:
 		// Only those of the turn that goes on; those of earlier ones are done.
-		if r.Origin < c.lastInput {
+		if c.lastInput < 0 || r.Origin < c.lastInput {
 			return Part{}, false
 		}
 		out.Type, out.Name, out.Raw = PartThinking, p.Name, p.Raw

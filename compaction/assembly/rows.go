@@ -34,9 +34,9 @@ type assembler struct {
 	// lastInput is the entry of what is to be answered, lastRound that of the
 	// assistant's last message with calls; -1 if there is none.
 	lastInput, lastRound int
-	// fixed is what goes in beside rows and live messages, demand what all would
-	// cost together.
-	fixed, demand int
+	// fixed is what goes in beside rows and live messages, reserve what is kept
+	// for notes, demand what all would cost together.
+	fixed, reserve, demand int
 
 	beside string
 	ids    ids
