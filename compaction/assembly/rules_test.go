@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -300,6 +302,23 @@ func TestEveryRuleCanBeBroken(t *testing.T) {
 			t.Errorf("rule %+v is a second of its name or lacks words", r)
 		}
 		names[r.Name] = true
+	}
+}
+
+func TestEveryRuleHasItsEvidence(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "providers.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Count(string(page), "\n| `")
+	all := assembly.Rules("")
+	if rows != len(all) {
+		t.Errorf("docs/providers.md has %d rows for %d rules", rows, len(all))
+	}
+	for _, r := range all {
+		if !strings.Contains(string(page), "\n| `"+r.Name+"` |") {
+			t.Errorf("docs/providers.md has no row for %s", r.Name)
+		}
 	}
 }
 
