@@ -231,6 +231,15 @@ func (a *assembler) report(p *Prompt) Report {
 	return r
 }
 
+func ruleNames(provider Provider) []string {
+	rules := Rules(provider)
+	names := make([]string, len(rules))
+	for i, r := range rules {
+		names[i] = r.Name
+	}
+	return names
+}
+
 // total is the one that an entry's parts count towards.
 func (a *assembler) total(t *Totals, entry int) *int {
 	switch e := &a.entries[entry]; {
