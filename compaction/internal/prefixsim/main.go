@@ -1,0 +1,186 @@
+// Prefixsim measures what keeping the beginning of a prompt is worth: it lets
+// people talk under several policies of making room, assembles every prompt of
+// theirs, and tells how much of each a provider has read before, and what the
+// prompts cost where a token that a provider's cache has is cheaper and one that
+// it is to keep is dearer.
+//
+// The chats are generated, and those of a file of conversations such as LoCoMo's
+// (Maharana et al., 2024) if there is one. Store, engine and assembly are the
+// real ones; summaries are cut, not written.
+//
+//	go run ./compaction/internal/prefixsim [-data FILE] [-exchanges N] [-budget N] [-interval 0,5] [-json]
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+func main() {
+	var o options
+	data := flag.String("data", "", "JSON file of conversations; without it, only generated chats")
+	flag.IntVar(&o.exchanges, "exchanges", 300, "length of each generated chat")
+	flag.IntVar(&o.budget, "budget", 8000, "what a prompt may cost, in tokens")
+	intervals := flag.String("interval", "0,5", "exchanges between two compactions beside the thresholds; 0 is none")
+	asJSON := flag.Bool("json", false, "print JSON")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	err := func() error {
+		for _, field := range strings.Split(*intervals, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(field))
+			if err != nil || n < 0 {
+				return fmt.Errorf("-interval %q is no list of numbers", *intervals)
+			}
+			o.intervals = append(o.intervals, n)
+		}
+		if o.exchanges < 1 || o.budget < 2000 {
+			return errors.New("-exchanges is at least 1, -budget 2000")
+		}
+		sets := generated(o.exchanges)
+		if *data != "" {
+			read, err := readConversations(*data)
+			if err != nil {
+				return err
+			}
+			sets = append(sets, read)
+		}
+		return run(ctx, o, sets, *asJSON, os.Stdout)
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "prefixsim:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	exchanges, budget int
+	intervals         []int
+}
+
+// measured is the sum over the chats of a set.
+type measured struct {
+	Policy string `json:"policy"`
+	Set    string `json:"set"`
+	Turns  int    `json:"turns"`
+	// Prompts are more than turns where the assistant calls tools.
+	Prompts int `json:"prompts"`
+	// Tokens are those of all prompts.
+	Tokens int `json:"tokens"`
+	// Changes counts the prompts that do not begin with what should have stayed
+	// of the prompt before.
+	Changes int `json:"changes"`
+	// Reused are the tokens that the prompt before began with, as the report of
+	// assembly says.
+	Reused int `json:"reused"`
+	// Read, Written and Plain are what the cache of a provider makes of them.
+	Read    int `json:"read"`
+	Written int `json:"written"`
+	Plain   int `json:"plain"`
+	// Over counts the prompts over the budget.
+	Over int `json:"over"`
+	// Shares of Tokens, and the price of one where one without a cache costs 1.
+	ReusePart float64 `json:"reuse"`
+	ReadPart  float64 `json:"read_part"`
+	Cost      float64 `json:"cost"`
+}
+
+func (m *measured) finish() {
+	of := float64(max(m.Tokens, 1))
+	m.ReusePart, m.ReadPart = float64(m.Reused)/of, float64(m.Read)/of
+	m.Cost = (priceRead*float64(m.Read) + priceWritten*float64(m.Written) + float64(m.Plain)) / of
+}
+
+func run(ctx context.Context, o options, sets []set, asJSON bool, out io.Writer) error {
+	dir, err := os.MkdirTemp("", "prefixsim-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var results []measured
+	for _, s := range sets {
+		for _, p := range policies(o.intervals) {
+			m := measured{Policy: p.name, Set: s.name}
+			for _, c := range s.chats {
+				path := filepath.Join(dir, fmt.Sprintf("%d.db", m.Turns+len(results)))
+				if err := m.chat(ctx, path, p, c, o.budget); err != nil {
+					return fmt.Errorf("%s, %s: %w", s.name, p.name, err)
+				}
+				if err := removeStore(path); err != nil {
+					return err
+				}
+			}
+			m.finish()
+			results = append(results, m)
+		}
+	}
+	if asJSON {
+		return json.NewEncoder(out).Encode(results)
+	}
+	return table(out, results)
+}
+
+func removeStore(path string) error {
+	files, err := filepath.Glob(path + "*")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		err = errors.Join(err, os.RemoveAll(f))
+	}
+	return err
+}
+
+func table(out io.Writer, results []measured) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "chats\tpolicy\tturns\tprompts\ttokens each\tchanges\treused %\tread %\twritten %\tcost\tover\t")
+	for _, m := range results {
+		percent := func(n int) float64 { return 100 * float64(n) / float64(max(m.Tokens, 1)) }
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.3f\t%d\t\n", m.Set, m.Policy, m.Turns, m.Prompts,
+			m.Tokens/max(m.Prompts, 1), m.Changes, percent(m.Reused), percent(m.Read), percent(m.Written), m.Cost, m.Over)
+	}
+	return w.Flush()
+}
+
+// conversation is one of the file.
+type conversation struct {
+	Sessions []struct {
+		Date  string `json:"date"`
+		Turns []struct {
+			Speaker string `json:"speaker"`
+			Text    string `json:"text"`
+		} `json:"turns"`
+	} `json:"sessions"`
+}
+
+func readConversations(path string) (set, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return set{}, err
+	}
+	defer file.Close()
+	var conversations []conversation
+	if err := json.NewDecoder(bufio.NewReader(file)).Decode(&conversations); err != nil {
+		return set{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	s := set{name: "LoCoMo"}
+	for _, c := range conversations {
+		chat, err := chatOf(c)
+		if err != nil {
+			return set{}, fmt.Errorf("read %s: %w", path, err)
+		}
+		s.chats = append(s.chats, chat)
+	}
+	return s, nil
+}
