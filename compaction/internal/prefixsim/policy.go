@@ -100,6 +100,9 @@ type simulation struct {
 	agent   memory.AgentID
 	session memory.SessionID
 
+	// said is every message, for the policy that summarises none.
+	said []memory.Item
+
 	at     time.Time
 	cache  cache
 	trace  assembly.Trace
@@ -189,7 +192,10 @@ func (s *simulation) exchange(ctx context.Context, turn int, e exchange) error {
 }
 
 func (s *simulation) put(ctx context.Context, role memory.Role, source memory.Source, blocks ...memory.Block) error {
-	_, err := s.store.Append(ctx, s.user, s.session, memory.Draft{Role: role, Source: source, Blocks: blocks, At: s.at})
+	stored, err := s.store.Append(ctx, s.user, s.session, memory.Draft{Role: role, Source: source, Blocks: blocks, At: s.at})
+	for i := range stored {
+		s.said = append(s.said, memory.Item{Message: &stored[i]})
+	}
 	return err
 }
 
@@ -261,16 +267,17 @@ func common(a, b []block) int {
 }
 
 func (s *simulation) assemble(ctx context.Context, turn int, near memory.Block) (assembly.Prompt, assembly.Report, error) {
-	frontier, err := s.store.Frontier(ctx, s.user, s.session)
-	if err != nil {
-		return assembly.Prompt{}, assembly.Report{}, err
-	}
 	in := assembly.Input{
-		System: system, Tools: tools, Items: frontier.Items, Turn: fmt.Sprint(turn), Beside: []memory.Block{near},
-		Budget: s.budget, Previous: s.trace,
+		System: system, Tools: tools, Turn: fmt.Sprint(turn), Beside: []memory.Block{near}, Budget: s.budget, Previous: s.trace,
 	}
 	if s.policy.oldest {
-		in.Items = newest(frontier.Items, s.budget-s.window(near).System)
+		in.Items = newest(s.said, s.budget-s.window(near).System)
+	} else {
+		frontier, err := s.store.Frontier(ctx, s.user, s.session)
+		if err != nil {
+			return assembly.Prompt{}, assembly.Report{}, err
+		}
+		in.Items = frontier.Items
 	}
 	if s.policy.inSystem {
 		in.System, in.Beside = system+"\n\n"+near.Text, nil
