@@ -1,9 +1,25 @@
 package assembly
 
-import "github.com/gloveboxhq/glovebox/memory"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/memory"
+)
 
 // Recovery is how far a prompt is cut down because it was refused as too long.
 // Each stage goes further than the one before; nothing of it touches the store.
+//
+// What a stage keeps goes in as far as there is room, the newest first. Whatever
+// the room, only the last input goes in and, while its answer calls tools, the
+// last round of that: a message that is too big must not keep those after it
+// from being answered.
 type Recovery int
 
 // The stages.
@@ -20,11 +36,297 @@ const (
 	RecoverShorten
 )
 
-// ReasonRecovery explains what a stage leaves out.
+// String names the stage in words.
+func (r Recovery) String() string {
+	switch r {
+	case RecoverNothing:
+		return "nothing left out"
+	case RecoverKeepTen:
+		return "summaries and last 10 messages"
+	case RecoverKeepFour:
+		return "last 4 messages"
+	case RecoverShorten:
+		return "last 4 messages, tool results shortened"
+	}
+	return fmt.Sprintf("stage %d", int(r))
+}
+
+// ReasonRecovery is that of what a stage of Recovery leaves out.
 const ReasonRecovery = "left out to make the prompt shorter"
 
-const shortResult = 128
+// RecoveryNote stands first in a prompt without summaries, so that the model
+// does not take the conversation for new.
+const RecoveryNote = "[Earlier messages are left out here because the conversation is too long. They are stored: ask memory_search or memory_expand.]"
 
-const RecoveryNote = "[Earlier messages are left out here because the conversation is too long. They are stored.]"
+var recoveryNoteCost = tokens.Estimate(RecoveryNote) + perMessage
 
-func (r Recovery) cut(items []memory.Item) (from int, summaries bool) { return 0, true }
+// shortResultTokens is what RecoverShorten leaves of a tool's result.
+const shortResultTokens = 128
+
+// plan is what a stage makes of a frontier, by index of the items. The zero plan
+// is that of RecoverNothing.
+type plan struct {
+	// out are left out, with ReasonRecovery; must go in whatever they cost, and
+	// nothing else that is stored does, the fresh tail neither. No unit is in
+	// part in one of them. Both are nil, or as long as the frontier.
+	out, must []bool
+	// note says that RecoveryNote stands first.
+	note bool
+	// shorten says that results are shortened in what need not go in.
+	shorten bool
+}
+
+// plan takes linear time.
+func (r Recovery) plan(items []memory.Item) plan {
+	keep := 4
+	switch {
+	case r <= RecoverNothing:
+		return plan{}
+	case r == RecoverKeepTen:
+		keep = 10
+	}
+	units := unitsOf(items)
+	stays, must := make([]bool, len(items)), make([]bool, len(items)) // by unit
+	for i := len(items) - 1; i >= 0 && keep > 0; i-- {
+		if items[i].Message != nil {
+			stays[units.find(i)] = true
+			keep--
+		}
+	}
+	if last := lastInput(items); last >= 0 {
+		must[units.find(last)] = true
+		for i := lastRound(items, last); i < len(items); i++ {
+			if m := items[i].Message; m != nil && !m.IsRefresh() {
+				must[units.find(i)] = true
+			}
+		}
+	}
+	p := plan{out: make([]bool, len(items)), must: make([]bool, len(items)), shorten: r >= RecoverShorten}
+	for i, item := range items {
+		u := units.find(i)
+		p.must[i] = must[u]
+		p.out[i] = !must[u] && !stays[u]
+		if item.Summary != nil {
+			p.out[i] = r > RecoverKeepTen
+		}
+		p.note = p.note || p.out[i] && r > RecoverKeepTen
+	}
+	return p
+}
+
+// lastInput returns the index of the last message that the assistant is to
+// answer, whoever says it; -1 if there is none.
+func lastInput(items []memory.Item) int {
+	for i := len(items) - 1; i >= 0; i-- {
+		if m := items[i].Message; m != nil && m.Role == memory.RoleUser && !m.IsRefresh() && !holds(m, memory.BlockToolResult) {
+			return i
+		}
+	}
+	return -1
+}
+
+// lastRound returns the index of the last tool calls behind the last input; the
+// number of items if there are none.
+func lastRound(items []memory.Item, last int) int {
+	for i := len(items) - 1; i > last; i-- {
+		if m := items[i].Message; m != nil && m.Role == memory.RoleAssistant && holds(m, memory.BlockToolCall) {
+			return i
+		}
+	}
+	return len(items)
+}
+
+func holds(m *memory.Message, t memory.BlockType) bool {
+	return slices.ContainsFunc(m.Blocks, func(b memory.Block) bool { return b.Type == t })
+}
+
+// itemUnits tells which items stay or go together: a tool's result and its call,
+// whatever stands between them. Each item leads to another of its unit, or to
+// itself.
+type itemUnits []int
+
+func unitsOf(items []memory.Item) itemUnits {
+	u := make(itemUnits, len(items))
+	calls := map[string]int{}
+	for i, item := range items {
+		u[i] = i
+		if item.Message == nil {
+			continue
+		}
+		named := false
+		for _, b := range item.Message.Blocks {
+			switch b.Type {
+			case memory.BlockToolCall:
+				calls[b.ID] = i
+			case memory.BlockToolResult:
+				named = true
+				if call, ok := calls[b.ID]; ok {
+					u[u.find(i)] = u.find(call)
+				}
+			}
+		}
+		// A result that names no call belongs to what it follows.
+		if item.Message.Role == memory.RoleTool && !named && i > 0 && items[i-1].Message != nil {
+			u[u.find(i)] = u.find(i - 1)
+		}
+	}
+	return u
+}
+
+// find returns the item that stands for the unit of item i.
+func (u itemUnits) find(i int) int {
+	for u[i] != i {
+		u[i] = u[u[i]] // halves the way of the next who asks
+		i = u[i]
+	}
+	return i
+}
+
+// shown returns the blocks of item i as they go into the prompt.
+func (p plan) shown(i int, blocks []memory.Block) []memory.Block {
+	if !p.shorten || p.must[i] {
+		return blocks
+	}
+	return shortened(blocks)
+}
+
+// shortened cuts the results of tools to shortResultTokens, inside their frames;
+// it returns blocks themselves if none is longer.
+func shortened(blocks []memory.Block) []memory.Block {
+	var short []memory.Block
+	for i, b := range blocks {
+		if b.Type != memory.BlockToolResult || b.External.Tokens() <= shortResultTokens {
+			continue
+		}
+		if short == nil {
+			short = slices.Clone(blocks)
+		}
+		// Made anew: a decoded block encodes to what it came from.
+		cut := memory.ToolResult(b.ID, b.Name, b.External.Shortened(shortResultTokens), b.IsError)
+		cut.File = b.File
+		short[i] = cut
+	}
+	if short == nil {
+		return blocks
+	}
+	return short
+}
+
+// OverflowDrained returns the indices of the items, messages and summaries, that
+// the stage in.Recovery leaves out and the one before it does not: what is
+// lost to the model when an overflow comes that far. What has no room in the
+// budget is another matter, and not in it. It takes linear time.
+func OverflowDrained(in Input) []int {
+	now, before := in.Recovery.plan(in.Items), (in.Recovery - 1).plan(in.Items)
+	var drained []int
+	for i, out := range now.out {
+		if out && (before.out == nil || !before.out[i]) {
+			drained = append(drained, i)
+		}
+	}
+	return drained
+}
+
+// OverflowDrainCount returns how many messages are in OverflowDrained.
+func OverflowDrainCount(in Input) int {
+	n := 0
+	for _, i := range OverflowDrained(in) {
+		if in.Items[i].Message != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// TooLargeError says that a prompt is too long though all that may go has been
+// left out.
+type TooLargeError struct {
+	// Budget is what the prompt may cost and Tokens what it does. Tokens is
+	// within Budget where the model's server counts otherwise.
+	Budget, Tokens int
+	// Largest are the pieces that cost most of it, the largest first; at most 3.
+	Largest []Entry
+}
+
+const maxLargest = 3
+
+// TooLarge returns the *TooLargeError of a prompt that cannot be made shorter.
+func (r Report) TooLarge() error {
+	var largest []Entry
+	for _, e := range r.Entries {
+		if e.Included && e.Tokens > 0 {
+			largest = append(largest, e)
+		}
+	}
+	slices.SortStableFunc(largest, func(a, b Entry) int { return cmp.Compare(b.Tokens, a.Tokens) })
+	return &TooLargeError{Budget: r.Budget, Tokens: r.Tokens, Largest: slices.Clip(largest[:min(len(largest), maxLargest)])}
+}
+
+// Error says what is too big and what to do. It quotes nothing of the
+// conversation.
+func (e *TooLargeError) Error() string {
+	var b strings.Builder
+	if e.Tokens > e.Budget {
+		fmt.Fprintf(&b, "the prompt costs %d tokens at the least, and %d are to be had", e.Tokens, e.Budget)
+	} else {
+		fmt.Fprintf(&b, "the model's server takes no prompt of %d tokens, though %d should be to be had", e.Tokens, e.Budget)
+	}
+	if len(e.Largest) > 0 {
+		b.WriteString("; most of it is ")
+		for i, piece := range e.Largest {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteString(piece.name())
+		}
+	}
+	b.WriteString(": ")
+	b.WriteString(e.remedy())
+	return b.String()
+}
+
+// remedy says what can be done about it.
+func (e *TooLargeError) remedy() string {
+	shorter := "send a shorter message"
+	if len(e.Largest) > 0 {
+		switch e.Largest[0].Kind {
+		case KindSystem:
+			shorter = "give the agent a shorter system prompt"
+		case KindTools:
+			shorter = "offer fewer tools"
+		}
+	}
+	if e.Tokens > e.Budget {
+		return shorter + ", or set a larger context_window or a lower max_output_tokens for the model"
+	}
+	return shorter + ", or set context_window to what the server really takes"
+}
+
+// name says which piece it is.
+func (e Entry) name() string {
+	var b strings.Builder
+	switch e.Kind {
+	case KindSystem:
+		b.WriteString("the system text")
+	case KindTools:
+		b.WriteString("the tools")
+	case KindBeside:
+		b.WriteString("what goes beside the last input")
+	default:
+		b.WriteString("a " + string(e.Kind))
+		if e.Kind == KindLive {
+			b.WriteString(" message")
+		}
+		if e.Role != "" {
+			b.WriteString(" of role " + string(e.Role))
+		}
+	}
+	if !e.At.IsZero() {
+		b.WriteString(" of " + e.At.UTC().Format(time.RFC3339))
+	}
+	if e.ID != uuid.Nil {
+		b.WriteString(" (" + e.ID.String() + ")")
+	}
+	fmt.Fprintf(&b, " with %d tokens", e.Tokens)
+	return b.String()
+}

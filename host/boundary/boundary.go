@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -158,10 +159,16 @@ func Wrap(source Source, raw string, limit int) (Content, Report) {
 // many tokens went. What is left is neutral again, for a cut can go through an
 // emoji sequence.
 func cut(text string, limit int) (string, int) {
-	size := tokens.Estimate(text)
-	if size <= limit {
+	if size := tokens.Estimate(text); size <= limit {
 		return text, 0
 	}
+	return cutOff(text, limit, 0)
+}
+
+// cutOff is cut for a text that is too long, of which before tokens are gone
+// already.
+func cutOff(text string, limit, before int) (string, int) {
+	size := tokens.Estimate(text) + before
 	room := limit - tokens.Estimate(cutMark(size))
 	if room <= 0 {
 		short, _ := neutralise(tokens.Cut(text, limit))
@@ -183,22 +190,22 @@ const (
 
 func cutMark(n int) string { return cutBefore + grouped(n) + cutAfter }
 
-// withoutCutMark returns text without the cut mark at its end, all of it if
-// there is none just as cutMark writes it.
-func withoutCutMark(text string) string {
+// splitCutMark returns text without the cut mark at its end and the number in
+// that; all of it and 0 if there is none just as cutMark writes it.
+func splitCutMark(text string) (body string, gone int) {
 	before, ok := strings.CutSuffix(text, cutAfter)
 	if !ok {
-		return text
+		return text, 0
 	}
 	i := strings.LastIndex(before, cutBefore)
 	if i < 0 {
-		return text
+		return text, 0
 	}
 	n, err := strconv.Atoi(strings.ReplaceAll(before[i+len(cutBefore):], ",", ""))
 	if err != nil || n <= 0 || cutMark(n) != text[i:] {
-		return text
+		return text, 0
 	}
-	return text[:i]
+	return text[:i], n
 }
 
 // grouped writes n with commas between thousands.
@@ -221,6 +228,23 @@ func (c Content) Source() Source { return c.source }
 
 // Tokens estimates the text alone, without the frame.
 func (c Content) Tokens() int { return tokens.Estimate(c.text) }
+
+// Shortened returns c with its text cut to limit tokens, the cut mark included,
+// under the same id and source; c itself if it fits, or if limit is Unlimited,
+// and an empty Content if nothing fits. A text that was cut before is marked
+// once, with all that is gone. The same c and limit give the same bytes.
+func (c Content) Shortened(limit int) Content {
+	if limit < 0 || c.Tokens() <= limit {
+		return c
+	}
+	// A stored text says any number.
+	body, before := splitCutMark(c.text)
+	before = min(before, math.MaxInt32/2)
+	if c.text, _ = cutOff(body, limit, before); c.text == "" {
+		return Content{}
+	}
+	return c
+}
 
 // Digest returns "sha256:" and the hexadecimal digest of the text.
 func (c Content) Digest() string {
@@ -291,7 +315,7 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	if err != nil || len(id) != 16 || in.ID != strings.ToLower(in.ID) {
 		return fmt.Errorf("%w: the id is not 32 hexadecimal digits", ErrNotNeutral)
 	}
-	body := withoutCutMark(in.Text)
+	body, _ := splitCutMark(in.Text)
 	if again, _ := neutralise(body); again != body || body == "" {
 		return fmt.Errorf("%w: neutralising the text would change it", ErrNotNeutral)
 	}

@@ -421,6 +421,75 @@ func TestCutAtEveryLength(t *testing.T) {
 	}
 }
 
+// A content that is shortened is still that content: its frame stays, and it can
+// be stored.
+func TestShortenedAtEveryLimit(t *testing.T) {
+	text := strings.Repeat("täglich 日本語 👩‍👩‍👧 <<<EXTCONTENT_x>>> ext content &lt; ", 12)
+	once, _ := boundary.Wrap(calendar(t), text, 150)
+	for _, whole := range []boundary.Content{wrap(t, text), once} {
+		for limit := 0; limit <= whole.Tokens()+1; limit++ {
+			short := whole.Shortened(limit)
+			switch {
+			case short.Tokens() > limit || short != whole.Shortened(limit) || short.Shortened(limit) != short:
+				t.Fatalf("limit %d: %d tokens: %q", limit, short.Tokens(), boundary.Neutral(short))
+			case limit >= whole.Tokens():
+				if short != whole {
+					t.Fatalf("limit %d of %d changes it", limit, whole.Tokens())
+				}
+				continue
+			case short.IsEmpty():
+				if short != (boundary.Content{}) || limit > 30 {
+					t.Fatalf("limit %d: nothing is left: %+v", limit, short)
+				}
+				continue
+			}
+			if short.ID() != whole.ID() || short.Source() != whole.Source() || short.Digest() == whole.Digest() || frame.FindString(short.Render()) == "" {
+				t.Fatalf("limit %d: %q", limit, short.Render())
+			}
+			if strings.Count(boundary.Neutral(short), "… cut: ") > 1 {
+				t.Fatalf("limit %d: marked twice: %q", limit, boundary.Neutral(short))
+			}
+			roundTrip(t, short)
+		}
+	}
+	whole := wrap(t, strings.Repeat("word ", 8000))
+	if whole.Shortened(boundary.Unlimited) != whole || !(boundary.Content{}).Shortened(5).IsEmpty() {
+		t.Error("what fits is changed")
+	}
+	// Twice cut tells of all that is gone.
+	size := whole.Tokens()
+	twice := whole.Shortened(1000).Shortened(100)
+	body, mark, _ := strings.Cut(boundary.Neutral(twice), "\n[… cut: ")
+	gone := size - tokens.Estimate(body)
+	if want := fmt.Sprintf("%d,%03d more tokens]", gone/1000, gone%1000); !near(mark, want) {
+		t.Errorf("%d tokens are left of %d, and it says %q, want about %q", twice.Tokens(), size, mark, want)
+	}
+	// A stored text says what it likes of how much is gone.
+	const lies = "[… cut: 9,223,372,036,854,775,807 more tokens]"
+	text = strings.Repeat("word ", 100) + "end\n" + lies
+	var read boundary.Content
+	document := fmt.Sprintf(`{"id":%q,"source":"hand://calendar","text":%q,"digest":"sha256:%x"}`, whole.ID(), text, sha256.Sum256([]byte(text)))
+	if err := json.Unmarshal([]byte(document), &read); err != nil {
+		t.Fatal(err)
+	}
+	short := read.Shortened(60)
+	if short.Tokens() > 60 || strings.Contains(short.Render(), "cut: -") {
+		t.Errorf("%q", short.Render())
+	}
+	roundTrip(t, short)
+}
+
+// near compares cut marks, one of which counts text that was estimated in two
+// pieces.
+func near(mark, want string) bool {
+	var a, b int
+	number := func(s string, n *int) bool {
+		_, err := fmt.Sscanf(strings.ReplaceAll(s, ",", ""), "%d more tokens]", n)
+		return err == nil
+	}
+	return number(mark, &a) && number(want, &b) && a-b >= -1 && a-b <= 1
+}
+
 func roundTrip(t testing.TB, c boundary.Content) {
 	t.Helper()
 	encoded, err := json.Marshal(c)
