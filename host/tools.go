@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/compaction"
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -84,33 +87,15 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 	for _, t := range h.tools {
 		tools = append(tools, t.Definition())
 	}
-	budget := h.budget()
-	left := budget / 2
-	relieved := false
+	left := h.budget() / 2
+	var c course
 	for round := 0; ; round++ {
-		frontier, err := h.store.Frontier(ctx, user, session)
+		if round == maxToolRounds {
+			tools = nil
+		}
+		frontier, response, err := h.ask(ctx, turn, a, tools, &c, answer)
 		if err != nil {
-			return memory.Draft{}, fmt.Errorf("read frontier: %w", err)
-		}
-		if answer.Prompt, answer.Report, err = assemble(h.config, frontier, a.system, budget); err != nil {
-			return memory.Draft{}, fmt.Errorf("assemble prompt: %w", err)
-		}
-		if !relieved {
-			relieved = true
-			if h.relieve(ctx, turn, a, answer.Report) {
-				round--
-				continue
-			}
-		}
-		r := request(answer.Prompt, h.config.Model.maxOutput())
-		if round < maxToolRounds {
-			r.Tools = tools
-		}
-		response, err := h.model.Complete(ctx, r)
-		answer.InputTokens += response.InputTokens
-		answer.OutputTokens += response.OutputTokens
-		if err != nil {
-			return memory.Draft{}, fmt.Errorf("ask the model: %w", err)
+			return memory.Draft{}, err
 		}
 		reply := memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
 		if answer.Report.HasExternal() {
@@ -121,7 +106,7 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 		}
 		// A model that is no driver of ours may not have parsed its calls.
 		calls := llm.ParseToolCalls(response.ToolCalls)
-		if len(calls) == 0 || len(r.Tools) == 0 {
+		if len(calls) == 0 || len(tools) == 0 {
 			if len(reply.Blocks) == 0 {
 				return memory.Draft{}, fmt.Errorf("ask the model: %w", llm.ErrEmpty)
 			}
@@ -152,6 +137,82 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 			return memory.Draft{}, fmt.Errorf("call tools: %w", err)
 		}
 	}
+}
+
+// course is what a turn learns on its way to an answer. Nothing of it is stored.
+type course struct {
+	// relieved says that compaction had its chance to make room.
+	relieved bool
+	// stage is how far the prompts are cut down: what was too long stays so for
+	// the rest of the turn.
+	stage assembly.Recovery
+}
+
+// ask puts the session to the model once. A prompt that is too long is cut down,
+// stage by stage, until it is not; when nothing more may go, the error wraps
+// *assembly.TooLargeError and llm.ErrContextTooLong.
+//
+// Too long is what the model's server refuses, and what is over the budget by the
+// host's own count. The latter is never sent, even as the last resort: some
+// servers do not refuse it but leave out its beginning without a word, and with
+// it the system text, which says what external text is.
+func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, tools []llm.Tool, c *course, answer *Answer) (memory.Frontier, llm.Response, error) {
+	fail := func(err error) (memory.Frontier, llm.Response, error) {
+		return memory.Frontier{}, llm.Response{}, err
+	}
+	var refused llm.Request
+	for {
+		frontier, err := h.store.Frontier(ctx, turn.User, turn.Session)
+		if err != nil {
+			return fail(fmt.Errorf("read frontier: %w", err))
+		}
+		in := promptInput(h.config, frontier, a.system, h.budget())
+		in.Recovery = c.stage
+		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
+			return fail(fmt.Errorf("assemble prompt: %w", err))
+		}
+		if !c.relieved {
+			c.relieved = true
+			if h.relieve(ctx, turn, a, answer.Report) {
+				continue
+			}
+		}
+		r := request(answer.Prompt, h.config.Model.maxOutput())
+		r.Tools = tools
+		tooLong := llm.ErrContextTooLong
+		// What is refused once is refused again: a stage that finds nothing to
+		// leave out need not ask.
+		if !answer.Report.OverBudget && !reflect.DeepEqual(r, refused) {
+			response, err := h.complete(ctx, r)
+			answer.InputTokens += response.InputTokens
+			answer.OutputTokens += response.OutputTokens
+			switch {
+			case err == nil:
+				return frontier, response, nil
+			case !errors.Is(err, llm.ErrContextTooLong):
+				return fail(fmt.Errorf("ask the model: %w", err))
+			}
+			tooLong, refused = err, r
+		}
+		if c.stage == assembly.RecoverShorten {
+			return fail(fmt.Errorf("ask the model: %w: %w", tooLong, answer.Report.TooLarge()))
+		}
+		c.stage++
+		in.Recovery = c.stage
+		h.log.Warn("a prompt is too long", "session", turn.Session, "tokens", answer.Report.Tokens, "budget", answer.Report.Budget,
+			"keep", c.stage, "messages_left_out", assembly.OverflowDrainCount(in))
+	}
+}
+
+// complete keeps a model's panic from the process.
+func (h *Host) complete(ctx context.Context, r llm.Request) (response llm.Response, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.log.Error("panic in the model's driver", "panic", p, "stack", string(debug.Stack()))
+			response, err = llm.Response{}, fmt.Errorf("the model's driver panicked: %w", llm.ErrUnavailable)
+		}
+	}()
+	return h.model.Complete(ctx, r)
 }
 
 // renameTaken gives calls a new id whose own is in the frontier already, in the

@@ -45,7 +45,7 @@ type Answer struct {
 	// Message is the answer as it was stored.
 	Message memory.Message
 	// Prompt is what the model was shown last, when it gave this answer, and
-	// Report explains it.
+	// Report explains it; Report.Recovery says whether it had to be cut down.
 	Prompt assembly.Prompt
 	Report assembly.Report
 	// Gap tells of the refresh that preceded the answer.
@@ -64,7 +64,9 @@ type Answer struct {
 // The message is durable before the model is asked: when Send fails after that,
 // the session holds it without an answer, with the tools' results that there
 // are, and the next message is answered with all of it in view. Errors wrap
-// memory.ErrNotFound, memory.ErrInvalid, ErrClosed and those of package llm.
+// memory.ErrNotFound, memory.ErrInvalid, ErrClosed and those of package llm;
+// one that wraps llm.ErrContextTooLong, after the prompt was cut down as far as
+// it may be, also wraps *assembly.TooLargeError, which says what is too big.
 func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	end, err := h.sending.Begin()
 	if err != nil {
@@ -247,12 +249,12 @@ func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Me
 
 func (h *Host) budget() int { return h.config.budgetWith(h.tools) }
 
-// assemble builds the prompt of a turn.
-func assemble(config Config, frontier memory.Frontier, system string, budget int) (assembly.Prompt, assembly.Report, error) {
-	return assembly.Assemble(assembly.Input{
+// promptInput is what the prompt of a turn is made of.
+func promptInput(config Config, frontier memory.Frontier, system string, budget int) assembly.Input {
+	return assembly.Input{
 		System: system + "\n\n" + boundary.SystemParagraph, Items: frontier.Items,
 		Budget: budget, FreshTail: config.Compaction.KeepRecent,
-	})
+	}
 }
 
 // ContextOf returns the prompt that a session's next turn would begin with and
@@ -288,7 +290,7 @@ func ContextOf(ctx context.Context, config Config, store memory.Store, user memo
 	if err != nil {
 		return fail(err)
 	}
-	prompt, report, err := assemble(config, frontier, system, budget)
+	prompt, report, err := assembly.Assemble(promptInput(config, frontier, system, budget))
 	if err != nil {
 		return fail(err)
 	}
