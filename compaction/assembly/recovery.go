@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -54,90 +53,57 @@ func (r Recovery) String() string {
 // ReasonRecovery is that of what a stage of Recovery leaves out.
 const ReasonRecovery = "left out to make the prompt shorter"
 
-// RecoveryNote stands first in a prompt without summaries, so that the model
-// does not take the conversation for new.
+// RecoveryNote stands first in a prompt that RecoverKeepFour or a later stage
+// left something out of, so that the model does not take the conversation for
+// new.
 const RecoveryNote = "[Earlier messages are left out here because the conversation is too long. They are stored: ask memory_search or memory_expand.]"
 
-var recoveryNoteCost = tokens.Estimate(RecoveryNote) + perMessage
+// shortResult is what RecoverShorten leaves of a tool's result, in tokens
+// without the frame.
+const shortResult = 128
 
-// shortResultTokens is what RecoverShorten leaves of a tool's result.
-const shortResultTokens = 128
-
-// plan is what a stage makes of a frontier, by index of the items. The zero plan
-// is that of RecoverNothing.
-type plan struct {
-	// out are left out, with ReasonRecovery; must go in whatever they cost, and
-	// nothing else that is stored does, the fresh tail neither. No unit is in
-	// part in one of them. Both are nil, or as long as the frontier.
-	out, must []bool
-	// note says that RecoveryNote stands first.
-	note bool
-	// shorten says that results are shortened in what need not go in.
-	shorten bool
-}
-
-// plan takes linear time.
-func (r Recovery) plan(items []memory.Item) plan {
+// leavesOut tells for each item whether the stage leaves it out, whatever room
+// there is: what stands before the last messages, but neither the other half of
+// a tool's call or result among those, nor the last input. It takes linear time.
+func (r Recovery) leavesOut(items []memory.Item) []bool {
+	out := make([]bool, len(items))
 	keep := 4
 	switch {
 	case r <= RecoverNothing:
-		return plan{}
+		return out
 	case r == RecoverKeepTen:
 		keep = 10
 	}
 	units := unitsOf(items)
-	stays, must := make([]bool, len(items)), make([]bool, len(items)) // by unit
-	for i := len(items) - 1; i >= 0 && keep > 0; i-- {
-		if items[i].Message != nil {
-			stays[units.find(i)] = true
-			keep--
-		}
-	}
-	if last := lastInput(items); last >= 0 {
-		must[units.find(last)] = true
-		for i := lastRound(items, last); i < len(items); i++ {
-			if m := items[i].Message; m != nil && !m.IsRefresh() {
-				must[units.find(i)] = true
-			}
-		}
-	}
-	p := plan{out: make([]bool, len(items)), must: make([]bool, len(items)), shorten: r >= RecoverShorten}
-	for i, item := range items {
-		u := units.find(i)
-		p.must[i] = must[u]
-		p.out[i] = !must[u] && !stays[u]
-		if item.Summary != nil {
-			p.out[i] = r > RecoverKeepTen
-		}
-		p.note = p.note || p.out[i] && r > RecoverKeepTen
-	}
-	return p
-}
-
-// lastInput returns the index of the last message that the assistant is to
-// answer, whoever says it; -1 if there is none.
-func lastInput(items []memory.Item) int {
+	stays := make([]bool, len(items)) // by unit
+	input := false
 	for i := len(items) - 1; i >= 0; i-- {
-		if m := items[i].Message; m != nil && m.Role == memory.RoleUser && !m.IsRefresh() && !holds(m, memory.BlockToolResult) {
-			return i
+		m := items[i].Message
+		if m == nil {
+			continue
+		}
+		last := !input && isInput(m)
+		input = input || last
+		if keep > 0 || last {
+			stays[units.find(i)] = true
+		}
+		keep--
+	}
+	for i, item := range items {
+		switch {
+		case item.Message != nil:
+			out[i] = !stays[units.find(i)]
+		case item.Summary != nil:
+			out[i] = r > RecoverKeepTen
 		}
 	}
-	return -1
+	return out
 }
 
-// lastRound returns the index of the last tool calls behind the last input; the
-// number of items if there are none.
-func lastRound(items []memory.Item, last int) int {
-	for i := len(items) - 1; i > last; i-- {
-		if m := items[i].Message; m != nil && m.Role == memory.RoleAssistant && holds(m, memory.BlockToolCall) {
-			return i
-		}
-	}
-	return len(items)
-}
-
-func holds(m *memory.Message, t memory.BlockType) bool {
-	return slices.ContainsFunc(m.Blocks, func(b memory.Block) bool { return b.Type == t })
+// isInput reports whether the assistant is to answer m, whoever says it.
+func isInput(m *memory.Message) bool {
+	return (m.Role == memory.RoleUser || m.Role == memory.RoleSystem) && !m.IsRefresh() &&
+		slices.ContainsFunc(m.Blocks, func(b memory.Block) bool { return b.Type != memory.BlockToolResult })
 }
 
 // itemUnits tells which items stay or go together: a tool's result and its call,
@@ -182,45 +148,15 @@ func (u itemUnits) find(i int) int {
 	return i
 }
 
-// shown returns the blocks of item i as they go into the prompt.
-func (p plan) shown(i int, blocks []memory.Block) []memory.Block {
-	if !p.shorten || p.must[i] {
-		return blocks
-	}
-	return shortened(blocks)
-}
-
-// shortened cuts the results of tools to shortResultTokens, inside their frames;
-// it returns blocks themselves if none is longer.
-func shortened(blocks []memory.Block) []memory.Block {
-	var short []memory.Block
-	for i, b := range blocks {
-		if b.Type != memory.BlockToolResult || b.External.Tokens() <= shortResultTokens {
-			continue
-		}
-		if short == nil {
-			short = slices.Clone(blocks)
-		}
-		// Made anew: a decoded block encodes to what it came from.
-		cut := memory.ToolResult(b.ID, b.Name, b.External.Shortened(shortResultTokens), b.IsError)
-		cut.File = b.File
-		short[i] = cut
-	}
-	if short == nil {
-		return blocks
-	}
-	return short
-}
-
 // OverflowDrained returns the indices of the items, messages and summaries, that
-// the stage in.Recovery leaves out and the one before it does not: what is
-// lost to the model when an overflow comes that far. What has no room in the
-// budget is another matter, and not in it. It takes linear time.
+// the stage in.Recovery leaves out and the one before it does not: what is lost
+// to the model when an overflow comes that far. What has no room in the budget
+// is another matter, and not in it. It takes linear time.
 func OverflowDrained(in Input) []int {
-	now, before := in.Recovery.plan(in.Items), (in.Recovery - 1).plan(in.Items)
+	before := (in.Recovery - 1).leavesOut(in.Items)
 	var drained []int
-	for i, out := range now.out {
-		if out && (before.out == nil || !before.out[i]) {
+	for i, out := range in.Recovery.leavesOut(in.Items) {
+		if out && !before[i] {
 			drained = append(drained, i)
 		}
 	}

@@ -70,14 +70,14 @@ func (a *assembler) collect() {
 			a.lastRound = a.firstItem + i
 		}
 	}
-	from, summaries := in.Recovery.cut(in.Items)
+	out := in.Recovery.leavesOut(in.Items)
 	for i := range in.Items {
 		item := &in.Items[i]
 		switch {
 		case item.Summary != nil:
-			a.addSummary(item.Summary, !summaries)
+			a.addSummary(item.Summary, out[i])
 		case item.Message != nil:
-			a.addMessage(item.Message, i < from)
+			a.addMessage(item.Message, out[i])
 		default:
 			a.entries = append(a.entries, Entry{Kind: KindMessage, Reason: ReasonEmpty})
 		}

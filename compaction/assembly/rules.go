@@ -2,8 +2,6 @@ package assembly
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -108,11 +106,6 @@ func Check(p Prompt, provider Provider) []Violation {
 const (
 	maxIDBytes   = 40 // OpenAI Chat, observed; the others allow more
 	maxNameBytes = 64 // OpenAI; the others allow 128
-
-	maxBreakpoints = 4
-	// lookback is how many blocks the provider examines, going back from a
-	// breakpoint, to find an earlier one. The first is that of the breakpoint.
-	lookback = 20
 )
 
 type rule struct {
@@ -492,7 +485,9 @@ func (c *checker) breakpoints() {
 // What stays the same from turn to turn ends before the last words of the user,
 // so there a breakpoint has to stand; at the turn before, that was before the
 // words before those. Going back from the first the provider examines lookback
-// blocks; if they do not go as far as the second, that needs a breakpoint as well.
+// blocks; if they do not go as far as the second, that needs a breakpoint as well,
+// unless a round of calls has ended since: then the prompt of the round before had
+// both.
 //
 // A user's message that has results and words may be the user's own, with results
 // put in for calls that nobody answered, or may be told in the middle of a turn. A
@@ -515,7 +510,7 @@ func (c *checker) unreached(opens func(*Message) bool) int {
 		return last - 1
 	}
 	before := lastBefore(c.Messages, last, opens)
-	if before < 1 {
+	if before < 1 || last < len(c.Messages)-1 {
 		return -1
 	}
 	blocks := 0
@@ -681,17 +676,6 @@ func inForm(r rune) bool {
 }
 
 func opensName(b byte) bool { return inForm(rune(b)) && b != '-' && (b < '0' || b > '9') }
-
-// wireID returns an id that providers take: id itself if they do, else one made
-// from its digest. Who chose the ids can have made two of them meet, so they are
-// compared after this, not before.
-func wireID(id string) string {
-	if ValidID(id) {
-		return id
-	}
-	digest := sha256.Sum256([]byte(id))
-	return "call_" + hex.EncodeToString(digest[:12])
-}
 
 // wireName returns a tool's name that providers take: name itself if they do,
 // else what is left of it. It is for calls of the past, whose tools need not exist.

@@ -327,9 +327,6 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Shortened stub
-func (c Content) Shortened(limit int) Content { return c }
-
 // Mode is how a prompt shows external text.
 type Mode string
 
