@@ -9,7 +9,6 @@ import (
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
-	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -44,7 +43,7 @@ func CompactionStatusOf(ctx context.Context, config Config, store memory.Store, 
 
 // windowOf is what an agent's prompts have to fit into.
 func (h *Host) windowOf(a agent) compaction.Window {
-	return compaction.Window{Budget: h.budget(), System: tokens.Estimate(a.system + "\n\n" + boundary.SystemParagraph)}
+	return compaction.Window{Budget: h.budget(), System: tokens.Estimate(a.system + "\n\n" + h.config.boundaryMode().SystemParagraph())}
 }
 
 // relieve makes room before the answer if something has none in its prompt. It

@@ -19,6 +19,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/compaction"
+	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
@@ -55,6 +56,7 @@ type Config struct {
 
 	Store      StoreConfig           `toml:"store"`
 	Model      ModelConfig           `toml:"model"`
+	Boundary   BoundaryConfig        `toml:"boundary"`
 	Compaction CompactionConfig      `toml:"compaction"`
 	Sessions   SessionsConfig        `toml:"sessions"`
 	Users      []UserConfig          `toml:"users"`
@@ -90,6 +92,27 @@ type ModelConfig struct {
 	// Tools offers the memory tools to the model; absent means true. The offline
 	// model calls none.
 	Tools *bool `toml:"tools"`
+}
+
+// BoundaryConfig is [boundary].
+type BoundaryConfig struct {
+	// Mode is how prompts show external text, as boundary.ParseMode has it; ""
+	// means "delimit".
+	Mode string `toml:"mode"`
+}
+
+// boundaryMode is the mode of every prompt of an agent; that of a Config which
+// Check refuses is boundary.ModeDelimit.
+func (c Config) boundaryMode() boundary.Mode {
+	mode, _ := boundary.ParseMode(c.Boundary.Mode)
+	return mode
+}
+
+func (c *Config) checkBoundary() error {
+	if _, err := boundary.ParseMode(c.Boundary.Mode); err != nil {
+		return fmt.Errorf("boundary.mode: %w", err)
+	}
+	return nil
 }
 
 // CompactionConfig is [compaction]. Absent or zero, it arms no trigger.
@@ -342,7 +365,7 @@ func under(dir, path string) string {
 // Check returns an error that names the key, if a value is impossible or two
 // contradict each other. It opens nothing.
 func (c *Config) Check() error {
-	for _, check := range []func() error{c.checkModel, c.checkCompaction, c.checkNames, c.checkHands, c.checkSources} {
+	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkNames, c.checkHands, c.checkSources} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -375,8 +398,7 @@ func (c *Config) checkModel() error {
 // memoryTools are what the model of a configuration is offered: nothing if that
 // alone would take more than a quarter of what a prompt may cost.
 func (c Config) memoryTools(r *compaction.Retrieval) []tool {
-	offline := c.LLM == nil && c.Model.Provider != "openai"
-	if offline || c.Model.Tools != nil && !*c.Model.Tools {
+	if c.isOffline() || c.Model.Tools != nil && !*c.Model.Tools {
 		return nil
 	}
 	var tools []tool
@@ -389,6 +411,10 @@ func (c Config) memoryTools(r *compaction.Retrieval) []tool {
 	}
 	return tools
 }
+
+// isOffline reports whether the offline model answers, which knows no tools and
+// only quotes.
+func (c Config) isOffline() bool { return c.LLM == nil && c.Model.Provider != "openai" }
 
 func (m ModelConfig) window() int    { return positiveOr(m.ContextWindow, 32_768) }
 func (m ModelConfig) maxOutput() int { return positiveOr(m.MaxOutputTokens, 1024) }
@@ -609,6 +635,9 @@ func (c *Config) Notes() []string {
 	}
 	if !armed && len(k.ContextSources) > 0 {
 		notes = append(notes, "compaction has context sources but neither continuous_interval nor gap_secs: nothing will ask them")
+	}
+	if c.isOffline() && c.boundaryMode() != boundary.ModeDelimit {
+		notes = append(notes, fmt.Sprintf("boundary.mode is %q: the offline model quotes what it is shown as it stands, marks and base64 included", c.Boundary.Mode))
 	}
 	return notes
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
-	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -251,8 +250,9 @@ func (h *Host) budget() int { return h.config.budgetWith(h.tools) }
 
 // promptInput is what the prompt of a turn is made of.
 func promptInput(config Config, frontier memory.Frontier, system string, budget int) assembly.Input {
+	mode := config.boundaryMode()
 	return assembly.Input{
-		System: system + "\n\n" + boundary.SystemParagraph, Items: frontier.Items,
+		System: system + "\n\n" + mode.SystemParagraph(), Items: frontier.Items, Mode: mode,
 		Budget: budget, FreshTail: config.Compaction.KeepRecent,
 	}
 }

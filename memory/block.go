@@ -183,10 +183,11 @@ func Encode(blocks []Block) ([]string, []Block, error) {
 }
 
 // Shown returns blocks as the model sees them: external text in its frame,
-// everything else as plain text, one block a paragraph.
-func Shown(blocks []Block) string { return join(blocks, boundary.Content.Render) }
+// everything else as plain text, one block a paragraph. It is ShownIn
+// boundary.ModeDelimit, by which the store counts.
+func Shown(blocks []Block) string { return ShownIn(boundary.ModeDelimit, blocks) }
 
-// ShownIn is Shown with external text in the form of a mode.
+// ShownIn is Shown with external text framed in the mode of a prompt.
 func ShownIn(mode boundary.Mode, blocks []Block) string { return join(blocks, mode.Render) }
 
 // FileNote is a text with the line that tells where the whole of it is.

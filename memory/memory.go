@@ -280,10 +280,11 @@ type Summary struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// Shown returns the summary as the model sees it.
+// Shown returns the summary as the model sees it. It is ShownIn
+// boundary.ModeDelimit, by which Tokens are counted.
 func (s Summary) Shown() string { return s.ShownIn(boundary.ModeDelimit) }
 
-// ShownIn is Shown with external text in the form of a mode.
+// ShownIn is Shown with External framed in the mode of a prompt.
 func (s Summary) ShownIn(mode boundary.Mode) string {
 	var b strings.Builder
 	b.WriteString("[Summary " + s.ID.String() + " of " + plural(s.Descendants, "earlier message") + ", " +

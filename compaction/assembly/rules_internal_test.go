@@ -7,18 +7,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWireID(t *testing.T) {
-	for id, want := range map[string]string{
-		"toolu_1": "toolu_1",
-		"":        "call_e3b0c44298fc1c149afbf4c8",
-		"a|b":     "call_0eab8a0a3380abf4c7d1fb0b",
-	} {
-		if got := wireID(id); got != want {
-			t.Errorf("wireID(%q) = %q, want %q", id, got, want)
-		}
-	}
-}
-
 func TestWireName(t *testing.T) {
 	for name, want := range map[string]string{
 		"look_up": "look_up", "": "unknown", "files.read": "files_read", "grüße": "gr__e", "日本": "__",
@@ -36,15 +24,9 @@ func TestWireFormsAreValid(t *testing.T) {
 	any := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9_.-]{0,80}`), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 	rapid.Check(t, func(r *rapid.T) {
 		s := any.Draw(r, "s")
-		id, name := wireID(s), wireName(s)
-		if !ValidID(id) || ValidID(s) && id != s || wireID(s) != id {
-			r.Errorf("wireID(%q) = %q", s, id)
-		}
+		name := wireName(s)
 		if !ValidName(name) || ValidName(s) && name != s || wireName(name) != name {
 			r.Errorf("wireName(%q) = %q", s, name)
-		}
-		if other := any.Draw(r, "other"); other != s && wireID(other) == id {
-			r.Errorf("wireID(%q) = wireID(%q)", other, s)
 		}
 	})
 }

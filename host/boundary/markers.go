@@ -11,6 +11,9 @@ const (
 	hostEnd   = "endopenclawinternalcontext"
 )
 
+// labelName begins the frame's label.
+const labelName = "externalcontentfrom"
+
 // Names in the folded view, that is in lower case and without separators.
 var (
 	// angled stand in < and >. Those of one letter are real: they begin and end
@@ -32,7 +35,7 @@ var (
 	}
 	// squaredStarts stand after a [ and before words that vary.
 	squaredStarts = []string{
-		"contextrefresh", "externalcontentfrom", "anearliercontextrefresh", "theconversationbegan",
+		"contextrefresh", labelName, "anearliercontextrefresh", "theconversationbegan",
 	}
 	// piped begin what stands in <| and |>. Any single word does, but these are
 	// known with spaces around them too, where another could be two operators
@@ -263,7 +266,7 @@ func (v *view) tag(i int, names []string) (end int) {
 // bracket, or with a source of the host or the warning behind its first words,
 // for these alone are plain words.
 func (v *view) label(i int) (start, end int) {
-	first := v.word(i, "externalcontentfrom")
+	first := v.word(i, labelName)
 	if first == 0 {
 		return 0, 0
 	}
