@@ -45,7 +45,7 @@ func ParseMode(name string) (Mode, error) {
 	case ModeDelimit, ModeDatamark, ModeEncode:
 		return m, nil
 	}
-	return ModeDelimit, fmt.Errorf("%q: use %s, %s or %s", name, ModeDelimit, ModeDatamark, ModeEncode)
+	return ModeDelimit, fmt.Errorf("mode %q is not one of %s, %s, %s", name, ModeDelimit, ModeDatamark, ModeEncode)
 }
 
 // Valid reports whether m is one of the modes, or "". What is not valid acts as
