@@ -3,6 +3,7 @@ package boundary
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
@@ -129,35 +130,34 @@ const (
 // short for any name; the padding at their ends keeps the folded view from
 // reading on.
 func encode(text string) string {
-	encoded := base64.StdEncoding.EncodeToString([]byte(text))
+	raw := []byte(text)
 	size := lineBytes
-	if spellsName(encoded) {
+	if spellsName(base64.StdEncoding.EncodeToString(raw)) {
 		size = shortLineBytes
 	}
-	line := base64.StdEncoding.EncodedLen(size)
-	var b strings.Builder
-	b.Grow((line + 1) * (len(text)/size + 1))
-	if size%3 == 0 {
-		for ; len(encoded) > line; encoded = encoded[line:] {
-			b.WriteString(encoded[:line])
-			b.WriteByte('\n')
+	lines := make([]byte, 0, (base64.StdEncoding.EncodedLen(size)+1)*(len(raw)/size+1))
+	for line := range slices.Chunk(raw, size) {
+		if len(lines) > 0 {
+			lines = append(lines, '\n')
 		}
-		b.WriteString(encoded)
-		return b.String()
+		lines = base64.StdEncoding.AppendEncode(lines, line)
 	}
-	for ; len(text) > size; text = text[size:] {
-		b.WriteString(base64.StdEncoding.EncodeToString([]byte(text[:size])))
-		b.WriteByte('\n')
-	}
-	b.WriteString(base64.StdEncoding.EncodeToString([]byte(text)))
-	return b.String()
+	return string(lines)
 }
 
-// spellsName reports whether a reader might see the name of a marker in base64.
+// spellsName reports whether a reader might see the name of a marker in base64
+// without padding but at its end. It looks for the one letter of each that
+// nothing else passes for, and there at the rest.
 func spellsName(encoded string) bool {
 	for i := range len(encoded) {
-		for _, name := range [...]string{frameName, hostBegin, hostEnd, labelName} {
-			if spells(encoded[i:], name) {
+		switch encoded[i] {
+		case 'x', 'X':
+			if i >= 1 && (spells(encoded[i-1:], frameName) || spells(encoded[i-1:], labelName)) {
+				return true
+			}
+		case 'p', 'P':
+			const begin, end = len("begino"), len("endo")
+			if i >= begin && spells(encoded[i-begin:], hostBegin) || i >= end && spells(encoded[i-end:], hostEnd) {
 				return true
 			}
 		}
