@@ -20,6 +20,9 @@ base_url = "http://127.0.0.1:8080/v1"
 name = "local"
 api_key = "env:KEY"
 
+[boundary]
+mode = "datamark"
+
 [compaction]
 continuous_interval = 5
 gap_secs = 900
@@ -67,6 +70,9 @@ module = "hands/other.wasm"
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
+	if c.Boundary.Mode != "datamark" {
+		t.Errorf("mode %q", c.Boundary.Mode)
+	}
 	if notes := c.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "context_token_cap") {
 		t.Errorf("notes %q", notes)
 	}
@@ -79,6 +85,8 @@ func TestLoadConfigRefuses(t *testing.T) {
 		"wrong type":             {"[compaction]\ngap_secs = \"soon\"\n", ":2:12:"},
 		"broken TOML":            {"[compaction\n", ":1:"},
 		"provider":               {"[model]\nprovider = \"magic\"\n", "model.provider"},
+		"boundary mode":          {"[boundary]\nmode = \"magic\"\n", `boundary.mode: mode "magic" is not one of delimit, datamark, encode`},
+		"unknown key of a mode":  {"[boundary]\nmodes = \"encode\"\n", "boundary.modes"},
 		"a key in the file":      {"[model]\nprovider = \"openai\"\nname = \"m\"\napi_key = \"sk-1234\"\n", "model.api_key"},
 		"no room":                {"[model]\ncontext_window = 100\n", "model.context_window"},
 		"negative":               {"[compaction]\ngap_secs = -1\n", "compaction.gap_secs"},
@@ -103,6 +111,15 @@ func TestLoadConfigRefuses(t *testing.T) {
 		_, err := host.LoadConfig(path)
 		if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %v, want %q", name, err, test.says)
+		}
+	}
+	for mode, noted := range map[string]bool{"": false, "delimit": false, "datamark": true, "encode": true} {
+		c, err := host.ParseConfig([]byte("[boundary]\nmode = \""+mode+"\"\n"), ".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if notes := c.Notes(); (len(notes) == 1 && strings.Contains(notes[0], "boundary.mode")) != noted {
+			t.Errorf("mode %q with the offline model: notes %q", mode, notes)
 		}
 	}
 	shared := "[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.h]\nshared = true\nusers = [\"a\", \"b\"]\n[hands.h.grant.files]\ncalendars = \"/c\"\n"
