@@ -161,6 +161,13 @@ func TestShownAndPlain(t *testing.T) {
 		if got := memory.Shown(test.blocks); got != test.shown {
 			t.Errorf("%s is shown as %q, want %q", test.name, got, test.shown)
 		}
+		// A mode changes frames and nothing else.
+		for _, mode := range []boundary.Mode{"", boundary.ModeDatamark, boundary.ModeEncode} {
+			want := strings.ReplaceAll(test.shown, outside.Render(), mode.Render(outside))
+			if got := memory.ShownIn(mode, test.blocks); got != want {
+				t.Errorf("%s is shown in mode %q as %q, want %q", test.name, mode, got, want)
+			}
+		}
 		if got := memory.Plain(test.blocks); got != test.plain {
 			t.Errorf("%s in plain is %q, want %q", test.name, got, test.plain)
 		}

@@ -118,4 +118,7 @@ func TestSummariesAreShownWithTheirExternalTextApart(t *testing.T) {
 	if got := s.Shown(); got != heading+"said\n"+outside.Render() {
 		t.Errorf("got %q", got)
 	}
+	if got := s.ShownIn(boundary.ModeEncode); got != heading+"said\n"+boundary.ModeEncode.Render(outside) {
+		t.Errorf("encoded: %q", got)
+	}
 }
