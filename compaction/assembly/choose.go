@@ -141,7 +141,7 @@ func (a *assembler) protect(unit []int) []bool {
 		if !l.Volatile {
 			continue
 		}
-		if a.isInput(&l.Row) {
+		if a.isInput(&l.Row) && (a.lastInput < 0 || a.lastInput >= a.firstLive) {
 			a.lastInput = l.Origin
 		}
 		if l.Role == memory.RoleTool {

@@ -51,7 +51,7 @@ type composer struct {
 	*assembler
 	parts    []Part // of all messages
 	messages []Message
-	// inputs are the messages that hold something to answer; summariesEnd is
+	// inputs are the messages that begin a turn; summariesEnd is
 	// the number of messages up to the last that holds a summary.
 	inputs       []int
 	summariesEnd int
@@ -110,13 +110,23 @@ func (c *composer) message(rows []transcript.Row) {
 	if role != memory.RoleUser {
 		return
 	}
+	input, results := false, false
 	for i := range rows {
-		switch {
-		case c.entries[rows[i].Origin].Kind == KindSummary:
+		if c.entries[rows[i].Origin].Kind == KindSummary {
 			c.summariesEnd = at + 1
-		case c.isInput(&rows[i]) && (len(c.inputs) == 0 || c.inputs[len(c.inputs)-1] != at):
-			c.inputs = append(c.inputs, at)
 		}
+		input = input || c.isInput(&rows[i])
+		results = results || rows[i].Role == memory.RoleTool
+	}
+	if input || !results {
+		c.input(at)
+	}
+}
+
+// input notes that message at begins a turn.
+func (c *composer) input(at int) {
+	if n := len(c.inputs); n == 0 || c.inputs[n-1] != at {
+		c.inputs = append(c.inputs, at)
 	}
 }
 
@@ -189,6 +199,7 @@ func (c *composer) close() {
 	}
 	if !c.answerable {
 		c.note(closingNote, ReasonClosing)
+		c.input(len(c.messages) - 1)
 	}
 }
 
