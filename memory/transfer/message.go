@@ -33,7 +33,8 @@ type speech struct {
 }
 
 // draft returns the draft of one message. A text is of whoever has the role, but
-// what a tool says is external, and what an assistant says after it is derived.
+// what a tool says is external, what an assistant says after it is derived, and
+// what bears the marks of another session, a task or a retry is of that source.
 func (s *speech) draft(fields map[string]json.RawMessage) (memory.Draft, error) {
 	var d memory.Draft
 	role, err := text(fields, "role")
@@ -93,7 +94,25 @@ func (s *speech) draft(fields map[string]json.RawMessage) (memory.Draft, error) 
 	for _, b := range d.Blocks {
 		s.external = s.external || !b.External.IsEmpty()
 	}
+	// A transcript has nothing but marks to tell an announcement by.
+	if marked := memory.MarkedSource(d.Role, textOf(d.Blocks)); marked != memory.SourceUnknown {
+		d.Source = marked
+	}
 	return d, nil
+}
+
+// textOf returns the texts of a message, one a line.
+func textOf(blocks []memory.Block) string {
+	if len(blocks) == 1 && blocks[0].Type == memory.BlockText {
+		return blocks[0].Text
+	}
+	var texts []string
+	for _, b := range blocks {
+		if b.Type == memory.BlockText {
+			texts = append(texts, b.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
 }
 
 // text returns a field that is a string, null or absent.

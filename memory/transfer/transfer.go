@@ -112,7 +112,8 @@ func Export(ctx context.Context, store memory.Store, user memory.UserID, w io.Wr
 // Messages are as OpenAI's interface has them: content is a text or a list of
 // parts, tool_calls and tool_call_id are kept, and what a tool says is external.
 // A message without a time of its own gets one from the clock, later than the
-// one before it.
+// one before it. One with the marks of memory.MarkedSource gets that source and
+// is no user's activity.
 //
 // To import a transcript again adds what is new of it. Each message has an event
 // key made of its place and of all that was said up to it; the session's id is
