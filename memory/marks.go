@@ -1,6 +1,9 @@
 package memory
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // Marks that hosts put into the text of messages which they never store: older
 // transcripts have nothing else to tell them by.
@@ -104,12 +107,5 @@ func lowerASCII(r rune) rune {
 }
 
 // isMarkSpace reports whether ECMAScript, in which the marks were first read,
-// calls r white space or a line terminator. unicode.IsSpace differs: it has
-// U+0085 and lacks U+FEFF.
-func isMarkSpace(r rune) bool {
-	switch r {
-	case '\t', '\n', '\v', '\f', '\r', ' ', 0xa0, 0x1680, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000, 0xfeff:
-		return true
-	}
-	return 0x2000 <= r && r <= 0x200a
-}
+// calls r white space or a line terminator.
+func isMarkSpace(r rune) bool { return unicode.IsSpace(r) && r != '\u0085' || r == '\ufeff' }
