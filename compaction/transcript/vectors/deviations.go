@@ -166,9 +166,17 @@ func (in *input) keepsRules(a appendAnswer, shown map[string]bool) bool {
 			return false
 		}
 	}
-	for i, m := range in.rows {
-		evicted := slices.Contains(a.EvictedIDs, m.id)
-		if evicted && (present[m.id] || slices.Contains(in.protected, i)) || shown[m.id] && !evicted && !present[m.id] {
+	evicted := map[string]bool{}
+	for _, id := range a.EvictedIDs {
+		evicted[id] = true
+	}
+	for _, m := range in.rows {
+		if evicted[m.id] && present[m.id] || shown[m.id] && !evicted[m.id] && !present[m.id] {
+			return false
+		}
+	}
+	for _, i := range in.protected {
+		if i >= 0 && i < len(in.rows) && evicted[in.rows[i].id] {
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
 package vectors_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -10,33 +11,48 @@ import (
 	"testing"
 
 	"github.com/gloveboxhq/glovebox/compaction/transcript/vectors"
+	"github.com/gloveboxhq/glovebox/memory"
 )
 
 // The shared vectors lie beside the checkout, not in it.
-func shared(t testing.TB, kind vectors.Kind) *vectors.File {
+func readShared(t testing.TB, kind vectors.Kind) []byte {
 	t.Helper()
-	path := filepath.Join("..", "..", "..", "..", "shared", "vectors", "lcm", string(kind)+".json")
-	file, err := os.Open(path)
+	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "shared", "vectors", "lcm", string(kind)+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("no shared/vectors/lcm/%s.json beside the checkout", kind)
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	read, err := vectors.Read(file)
+	return data
+}
+
+func shared(t testing.TB, kind vectors.Kind) *vectors.File {
+	t.Helper()
+	file, err := vectors.Read(bytes.NewReader(readShared(t, kind)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if read.Kind != kind {
-		t.Fatalf("%s is of kind %s", path, read.Kind)
+	if file.Kind != kind {
+		t.Fatalf("the file of %s is of kind %s", kind, file.Kind)
 	}
-	return read
+	return file
 }
 
 // deviating are our answers to the contentious cases of the shared vectors that we
 // answer in another way, in brief: the ids of the output (* for a rewritten
 // message, ? for a made up result), and behind a bar what was evicted.
-var deviating = map[string]struct{ reason, answer string }{}
+var deviating = map[string]struct{ reason, answer string }{
+	"append covered-row-evicted-and-restored-0": {vectors.ReasonNewestCounts, "a1 a2 a3 l1 | a0"},
+	"append older-copy-acts-as-anchor-0":        {vectors.ReasonNewestCounts, "a0 a1 a2 l0 a3 a4"},
+	"append between-two-identical-0":            {vectors.ReasonNewestCounts, "a0 a1 a2 l1 a3 a4"},
+	"append evict-orphan-counts-0":              {vectors.ReasonEvictOnlyShown, "a1 a2 l0"},
+	"append random-0":                           {vectors.ReasonEvictOnlyShown, "a3 a4 a5 l1 | a1 a2"},
+	"append random-5":                           {vectors.ReasonEvictOnlyShown, "a3 a4 a5 a6 a7 a8 a9 a10 a11 a12 a13 a14 a15 l14 | a1 a2"},
+	"repair result-before-call-0":               {vectors.ReasonEarlyResult, "m0 m2 m1 m3"},
+	"repair id-only-inside-result-block-0":      {vectors.ReasonIDInBlock, "m0 m1 m2"},
+	"repair random-1":                           {vectors.ReasonEarlyResult, "m0 m3 m2 m4 m6 m7 m8* m5 m9*"},
+	"repair random-2":                           {vectors.ReasonEarlyResult, "m0 m1* m8 ?call_d83e m4 m5 m6* m3 m7 m9 m11"},
+}
 
 // brief is an answer as deviating has it.
 func brief(t *testing.T, got json.RawMessage) string {
@@ -94,5 +110,52 @@ func TestShared(t *testing.T) {
 			}
 			t.Logf("%+v", totals)
 		})
+	}
+}
+
+// The flag that the file gives to live messages is what their marks say: the
+// fallback for imports and the structural way agree.
+func TestSharedFlags(t *testing.T) {
+	var file struct {
+		Cases []struct {
+			Name  string
+			Input struct {
+				Live []struct {
+					ID       string
+					Role     memory.Role
+					Content  json.RawMessage
+					Volatile bool
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(readShared(t, vectors.Append), &file); err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, c := range file.Cases {
+		for _, m := range c.Input.Live {
+			var text string
+			if json.Unmarshal(m.Content, &text) != nil {
+				var blocks []struct{ Type, Text string }
+				if err := json.Unmarshal(m.Content, &blocks); err != nil {
+					t.Fatal(err)
+				}
+				var texts []string
+				for _, b := range blocks {
+					if b.Type == "text" {
+						texts = append(texts, b.Text)
+					}
+				}
+				text = strings.Join(texts, "\n")
+			}
+			checked++
+			if marked := memory.MarkedSource(m.Role, text) != memory.SourceUnknown; marked != m.Volatile {
+				t.Errorf("%s: %s is volatile %v, by its marks %v", c.Name, m.ID, m.Volatile, marked)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("there are no live messages")
 	}
 }
