@@ -235,6 +235,7 @@ func (a *app) sessionContext() *cobra.Command {
 	var (
 		user   string
 		budget int
+		dumped bool
 	)
 	c := &cobra.Command{
 		Use: "context SESSION|last", Short: "Show what the model is shown, and why", Args: cobra.ExactArgs(1),
@@ -250,6 +251,13 @@ func (a *app) sessionContext() *cobra.Command {
 				prompt, report, err := host.ContextOf(c.Context(), config, store, u.ID, session.ID, budget)
 				if err != nil {
 					return err
+				}
+				if dumped {
+					frontier, err := store.Frontier(c.Context(), u.ID, session.ID)
+					if err != nil {
+						return err
+					}
+					return a.printDump(prompt, report, frontier, config.Compaction.KeepRecent)
 				}
 				if a.asJSON {
 					return a.printJSON(struct {
@@ -270,6 +278,7 @@ func (a *app) sessionContext() *cobra.Command {
 	}
 	userFlag(c, &user)
 	c.Flags().IntVar(&budget, "budget", 0, "tokens that the prompt may cost (default the configured window)")
+	c.Flags().BoolVar(&dumped, "dump", false, "write what the prompt is made of, for glovebox assemble --from")
 	return c
 }
 
