@@ -265,11 +265,16 @@ func (a *app) explainCase(c *vectors.Case, options assembleOptions) error {
 // A dump is what a prompt is made of, as session context --dump writes it and
 // assemble --from reads it.
 type dump struct {
-	System   string          `json:"system,omitempty"`
-	Tools    []assembly.Tool `json:"tools,omitempty"`
-	Frontier []dumpItem      `json:"frontier"`
-	Live     []dumpLive      `json:"live"`
-	Turn     string          `json:"turn,omitempty"`
+	dumpHead
+	Frontier []dumpItem
+	Live     []dumpLive
+}
+
+// dumpHead is what a dump says beside its messages.
+type dumpHead struct {
+	System string          `json:"system"`
+	Tools  []assembly.Tool `json:"tools,omitempty"`
+	Turn   string          `json:"turn,omitempty"`
 	// Budget is nil if the file has none.
 	Budget   *int              `json:"budget,omitempty"`
 	Provider assembly.Provider `json:"provider,omitempty"`
@@ -298,8 +303,6 @@ type dumpLive struct {
 // session show --json, too, whose content is a string and whose time has another
 // name.
 type dumpMessage struct{ memory.Message }
-
-func (m dumpMessage) MarshalJSON() ([]byte, error) { return json.Marshal(m.Message) }
 
 func (m *dumpMessage) UnmarshalJSON(data []byte) error {
 	// A field of the struct that holds another comes before that one's.
@@ -358,14 +361,14 @@ func (c dumpContent) words() string {
 // prompt and nobody would know.
 func readDump(data []byte) (dump, error) {
 	var in struct {
-		dump
+		dumpHead
 		Frontier []json.RawMessage `json:"frontier"`
 		Live     []json.RawMessage `json:"live"`
 	}
 	if err := strictly(data, &in); err != nil {
 		return dump{}, err
 	}
-	d := in.dump
+	d := dump{dumpHead: in.dumpHead}
 	if d.Budget != nil && *d.Budget < 0 {
 		return d, fmt.Errorf("budget: %d is no number of tokens", *d.Budget)
 	}
@@ -511,15 +514,56 @@ func (a *app) assembleDump(data []byte, options assembleOptions) error {
 	return nil
 }
 
-// printDump writes what a prompt was made of.
+// printDump writes what a prompt was made of, an item a line. Blocks stand in it
+// in their own bytes, which an encoder of the whole would reformat: what a tool was
+// called with goes into the prompt byte for byte.
 func (a *app) printDump(prompt assembly.Prompt, report assembly.Report, frontier memory.Frontier, freshTail int) error {
-	d := dump{System: prompt.System, Tools: prompt.Tools, Frontier: []dumpItem{}, Live: []dumpLive{}, Budget: &report.Budget, FreshTail: freshTail}
-	for _, item := range frontier.Items {
-		if item.Message != nil {
-			d.Frontier = append(d.Frontier, dumpItem{Message: &dumpMessage{*item.Message}})
-		} else {
-			d.Frontier = append(d.Frontier, dumpItem{Summary: item.Summary})
-		}
+	head, err := compact(dumpHead{System: prompt.System, Tools: prompt.Tools, Budget: &report.Budget, FreshTail: freshTail})
+	if err != nil {
+		return err
 	}
-	return a.printJSON(d)
+	a.printf("%s,\n\"frontier\":[", bytes.TrimSuffix(head, []byte("}")))
+	for i, item := range frontier.Items {
+		kind, value := "summary", []byte(nil)
+		if item.Message != nil {
+			kind = "message"
+			value, err = exact(*item.Message)
+		} else {
+			value, err = compact(item.Summary)
+		}
+		if err != nil {
+			return err
+		}
+		between := ","
+		if i == 0 {
+			between = ""
+		}
+		a.printf("%s\n{%q:%s}", between, kind, value)
+	}
+	a.printf("\n],\n\"live\":[]}\n")
+	return nil
+}
+
+// exact writes a message with its blocks in their own bytes.
+func exact(m memory.Message) ([]byte, error) {
+	blocks, _, err := memory.Encode(m.Blocks)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := compact(struct {
+		memory.Message
+		Content *struct{} `json:"content,omitempty"` // in the place of the message's
+	}{Message: m})
+	if err != nil {
+		return nil, err
+	}
+	return append(bytes.TrimSuffix(rest, []byte("}")), `,"content":[`+strings.Join(blocks, ",")+`]}`...), nil
+}
+
+func compact(v any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
