@@ -17,7 +17,9 @@ import (
 type tape struct{ rest []byte }
 
 func drawTape(r *rapid.T) *tape {
-	return &tape{rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(r, "choices")}
+	// Left alone, rapid chooses short ones.
+	length := rapid.SampledFrom([]int{0, 30, 60, 120, 180, 240}).Draw(r, "length")
+	return &tape{rapid.SliceOfN(rapid.Byte(), length, length).Draw(r, "choices")}
 }
 
 // pick chooses one of n, at most 256.
@@ -102,7 +104,8 @@ func (t *tape) rows(most int) []transcript.Row {
 // user and the system say what is volatile, and whether something is depends on
 // what is said, unless mixed.
 func (t *tape) joinInput(mixed bool) transcript.JoinInput {
-	in := transcript.JoinInput{PlaceholderCost: t.pick(4), Budget: t.pick(100) - 5}
+	in := transcript.JoinInput{PlaceholderCost: t.pick(4)}
+	eighths := 9 - t.pick(12)
 	live := t.pick(7)
 	for range t.pick(4) {
 		in.Protected = append(in.Protected, t.pick(20)-2)
@@ -115,6 +118,9 @@ func (t *tape) joinInput(mixed bool) transcript.JoinInput {
 			repeat[i] = t.pick(16)
 		}
 		row := t.row(100+i, 9)
+		if !t.one(3) {
+			row = transcript.Row{Role: memory.RoleUser, Parts: t.text(), Cost: row.Cost, Origin: row.Origin}
+		}
 		chosen = append(chosen, transcript.Live{Row: row, Volatile: mixed && t.one(2)})
 	}
 	in.Rows = t.rows(16)
@@ -125,7 +131,7 @@ func (t *tape) joinInput(mixed bool) transcript.JoinInput {
 		}
 		said := chosen[i].Role == memory.RoleUser || chosen[i].Role == memory.RoleSystem
 		if !mixed {
-			chosen[i].Volatile = said && len(chosen[i].Parts[0].Text)%2 == 0
+			chosen[i].Volatile = said && chosen[i].Parts[0].Text != "go on"
 		}
 		chosen[i].Volatile = chosen[i].Volatile && said
 	}
@@ -133,6 +139,7 @@ func (t *tape) joinInput(mixed bool) transcript.JoinInput {
 	for i := range in.Rows {
 		in.RowsCost += in.Rows[i].Cost
 	}
+	in.Budget = (in.RowsCost + 10) * eighths / 8
 	in.RowsCost += t.pick(3) // what the caller believes may be wrong
 	return in
 }
