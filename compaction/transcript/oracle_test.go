@@ -132,14 +132,8 @@ func costOf(rows []transcript.Row) int {
 // rows are those that cover and anchor (1, 4), and what saves nothing is never
 // evicted (8).
 func bruteJoin(in transcript.JoinInput) transcript.Joined {
-	out := transcript.Joined{CoveredBy: make([]int, len(in.Live))}
-	for i := range out.CoveredBy {
-		out.CoveredBy[i] = -1
-	}
-	places := make([]int, len(in.Rows)) // of the live message that a row is paired with
-	for i := range places {
-		places[i] = -1
-	}
+	out := transcript.Joined{CoveredBy: slices.Repeat([]int{-1}, len(in.Live))}
+	places := slices.Repeat([]int{-1}, len(in.Rows)) // of the live message that a row is paired with
 	for first, l := range in.Live { // 1, 4
 		before := slices.ContainsFunc(in.Live[:first], func(o transcript.Live) bool { return o.Volatile == l.Volatile && transcript.Equal(o.Row, l.Row) })
 		if before {
@@ -188,9 +182,15 @@ func bruteJoin(in transcript.JoinInput) transcript.Joined {
 			fixed[units[i]] = true
 		}
 	}
+	standing := slices.Repeat([]int{-1}, len(in.Rows)) // by unit
+	for i, place := range places {
+		if u := units[i]; place >= 0 && (standing[u] < 0 || place < standing[u]) {
+			standing[u] = place
+		}
+	}
 	gone := make([]bool, len(in.Rows)) // by unit
 	rebuild := func() []transcript.Row {
-		return naiveRepair(naiveOrder(in, units, gone, places, out.Appended), in.PlaceholderCost) // 6, 7
+		return naiveRepair(naiveOrder(in, units, gone, standing, out.Appended), in.PlaceholderCost) // 6, 7
 	}
 	out.Rows = rebuild()
 	out.Cost = costOf(out.Rows)
@@ -272,7 +272,7 @@ func callsOf(row transcript.Row) []string {
 	return ids
 }
 
-func naiveOrder(in transcript.JoinInput, units []int, gone []bool, places, appended []int) []transcript.Row {
+func naiveOrder(in transcript.JoinInput, units []int, gone []bool, standing, appended []int) []transcript.Row {
 	var rows []transcript.Row
 	emit := func(before int) {
 		for len(appended) > 0 && appended[0] < before {
@@ -288,15 +288,7 @@ func naiveOrder(in transcript.JoinInput, units []int, gone []bool, places, appen
 		if gone[units[i]] {
 			continue
 		}
-		place := -1
-		for j := range in.Rows {
-			if units[j] == units[i] && places[j] >= 0 && (place < 0 || places[j] < place) {
-				place = places[j]
-			}
-		}
-		if place >= 0 {
-			emit(place)
-		}
+		emit(standing[units[i]])
 		rows = append(rows, row)
 	}
 	emit(len(in.Live))
@@ -307,10 +299,7 @@ func naiveOrder(in transcript.JoinInput, units []int, gone []bool, places, appen
 // rows that equal them, found by augmenting paths: the general answer to how many
 // are covered.
 func matching(in transcript.JoinInput) int {
-	owner := make([]int, len(in.Rows))
-	for i := range owner {
-		owner[i] = -1
-	}
+	owner := slices.Repeat([]int{-1}, len(in.Rows))
 	size := 0
 	for i, l := range in.Live {
 		if l.Volatile && augment(in, i, owner, make([]bool, len(in.Rows))) {

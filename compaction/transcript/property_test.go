@@ -32,13 +32,13 @@ func checkRepair(t checker, choices *tape) {
 	placeholderCost := choices.pick(10)
 	rows := choices.rows(64)
 	before := copyRows(rows)
-	got, want := naiveSame(rows, placeholderCost), naiveRepair(before, placeholderCost)
+	got, want := transcript.Repair(rows, placeholderCost), naiveRepair(before, placeholderCost)
 	mustBeRows(t, "repaired", got, want)
 	mustBeRows(t, "what was given", rows, before)
 	if sameRows(want, before) && !sharesArray(got, rows) {
 		t.Fatalf("nothing is wrong, and yet the rows were copied:%s", show(rows))
 	}
-	if again := naiveSame(got, placeholderCost); !sharesArray(again, got) {
+	if again := transcript.Repair(got, placeholderCost); !sharesArray(again, got) {
 		t.Fatalf("repairing twice:%s\nis not repairing once:%s", show(again), show(got))
 	}
 	mustBePaired(t, got)
@@ -103,7 +103,7 @@ func checkJoin(t checker, choices *tape) {
 	t.Helper()
 	in := choices.joinInput(false)
 	before := copyInput(in)
-	got, want := bruteJoin(in), bruteJoin(before)
+	got, want := transcript.Join(in), bruteJoin(before)
 	mustBeRows(t, "rows", in.Rows, before.Rows)
 	mustBeRows(t, "live messages", liveRows(in), liveRows(before))
 	if !slices.Equal(in.Protected, before.Protected) {
@@ -187,7 +187,7 @@ func mustKeep(t checker, in transcript.JoinInput, got transcript.Joined) {
 func TestJoinLosesNothingThatIsVolatile(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		in := drawTape(r).joinInput(true)
-		mustKeep(r, in, bruteJoin(in))
+		mustKeep(r, in, transcript.Join(in))
 	})
 }
 
