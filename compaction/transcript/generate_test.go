@@ -46,7 +46,7 @@ var (
 
 // row chooses a row that costs up to most.
 func (t *tape) row(origin, most int) transcript.Row {
-	row := transcript.Row{Cost: t.pick(most + 1), Origin: origin}
+	row := transcript.Row{Cost: t.pick(most + 1), Origin: origin, Continues: t.one(9)}
 	switch t.pick(8) {
 	default:
 		row.Role = memory.RoleUser
@@ -100,7 +100,7 @@ func (t *tape) rows(most int) []transcript.Row {
 	return rows
 }
 
-// joinInput chooses rows and live messages, of which half repeat a row. Only the
+// joinInput chooses rows and live messages, of which some repeat a row. Only the
 // user and the system say what is volatile, and whether something is depends on
 // what is said, unless mixed.
 func (t *tape) joinInput(mixed bool) transcript.JoinInput {
@@ -133,7 +133,6 @@ func (t *tape) joinInput(mixed bool) transcript.JoinInput {
 		if !mixed {
 			chosen[i].Volatile = said && chosen[i].Parts[0].Text != "go on"
 		}
-		chosen[i].Volatile = chosen[i].Volatile && said
 	}
 	in.Live = chosen
 	for i := range in.Rows {
@@ -151,7 +150,7 @@ func same(a, b transcript.Row) bool {
 		a.Parts, b.Parts = nil, nil
 	}
 	return a.Role == b.Role && transcript.Equal(a, b) && a.CallID == b.CallID && a.ToolName == b.ToolName &&
-		a.IsError == b.IsError && a.Broken == b.Broken && a.Placeholder == b.Placeholder && a.Cost == b.Cost && a.Origin == b.Origin
+		a.IsError == b.IsError && a.Broken == b.Broken && a.Placeholder == b.Placeholder && a.Continues == b.Continues && a.Cost == b.Cost && a.Origin == b.Origin
 }
 
 func sameRows(a, b []transcript.Row) bool { return slices.EqualFunc(a, b, same) }
@@ -179,7 +178,7 @@ func show(rows []transcript.Row) string {
 		for _, flag := range []struct {
 			on   bool
 			name string
-		}{{r.Broken, "broken"}, {r.IsError, "error"}, {r.Placeholder, "placeholder"}} {
+		}{{r.Broken, "broken"}, {r.IsError, "error"}, {r.Placeholder, "placeholder"}, {r.Continues, "continues"}} {
 			if flag.on {
 				s += " " + flag.name
 			}

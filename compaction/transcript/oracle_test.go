@@ -129,20 +129,26 @@ func costOf(rows []transcript.Row) int {
 // whole prompt anew for every candidate of every eviction.
 //
 // It deviates as Join does: with more equal rows than live messages the newest
-// rows are those that cover and anchor (1, 4), and what saves nothing is never
-// evicted (8).
+// rows are those that cover and anchor, live messages that are stored come before
+// volatile ones of the same words (1, 4), and what saves nothing is never evicted
+// (8). It goes further for what the README leaves out: the other half of a volatile
+// call or result stays, and so does what continues a row that stays.
 func bruteJoin(in transcript.JoinInput) transcript.Joined {
 	out := transcript.Joined{CoveredBy: slices.Repeat([]int{-1}, len(in.Live))}
 	places := slices.Repeat([]int{-1}, len(in.Rows)) // of the live message that a row is paired with
-	for first, l := range in.Live { // 1, 4
-		before := slices.ContainsFunc(in.Live[:first], func(o transcript.Live) bool { return o.Volatile == l.Volatile && transcript.Equal(o.Row, l.Row) })
-		if before {
+	for first, l := range in.Live {                  // 1, 4
+		equal := func(o transcript.Live) bool { return transcript.Equal(o.Row, l.Row) }
+		if slices.ContainsFunc(in.Live[:first], equal) {
 			continue
 		}
-		var live, rows []int
+		var stored, volatile, rows []int
 		for i, o := range in.Live {
-			if o.Volatile == l.Volatile && transcript.Equal(o.Row, l.Row) {
-				live = append(live, i)
+			switch {
+			case !equal(o):
+			case o.Volatile:
+				volatile = append(volatile, i)
+			default:
+				stored = append(stored, i)
 			}
 		}
 		for i, row := range in.Rows {
@@ -150,16 +156,14 @@ func bruteJoin(in transcript.JoinInput) transcript.Joined {
 				rows = append(rows, i)
 			}
 		}
-		n := min(len(live), len(rows))
-		rows = rows[len(rows)-n:]
-		if l.Volatile {
-			live = live[:n]
-		} else {
-			live = live[len(live)-n:]
-		}
-		for i := range n {
+		stored = stored[max(0, len(stored)-len(rows)):]
+		volatile = volatile[:min(len(volatile), len(rows)-len(stored))]
+		live := slices.Concat(stored, volatile)
+		slices.Sort(live)
+		rows = rows[len(rows)-len(live):]
+		for i := range live {
 			places[rows[i]] = live[i]
-			if l.Volatile {
+			if in.Live[live[i]].Volatile {
 				out.CoveredBy[live[i]] = rows[i]
 			}
 		}
@@ -180,6 +184,13 @@ func bruteJoin(in transcript.JoinInput) transcript.Joined {
 	for i := range in.Rows { // 5
 		if slices.Contains(in.Protected, i) || places[i] >= 0 {
 			fixed[units[i]] = true
+		}
+	}
+	for _, i := range out.Appended {
+		for j, row := range in.Rows {
+			if shareCall(in.Live[i].Row, row) {
+				fixed[units[j]] = true
+			}
 		}
 	}
 	standing := slices.Repeat([]int{-1}, len(in.Rows)) // by unit
@@ -227,7 +238,7 @@ func bruteJoin(in transcript.JoinInput) transcript.Joined {
 }
 
 // naiveUnits names the unit of each row by its first row: rows that share the id
-// of a call belong together, transitively.
+// of a call, or are of one message, belong together, transitively.
 func naiveUnits(rows []transcript.Row) []int {
 	units := make([]int, len(rows))
 	for i := range units {
@@ -235,7 +246,7 @@ func naiveUnits(rows []transcript.Row) []int {
 	}
 	for i := range rows {
 		for j := range i {
-			if units[i] == units[j] || !shareCall(rows[i], rows[j]) {
+			if units[i] == units[j] || !shareCall(rows[i], rows[j]) && (j < i-1 || !rows[i].Continues) {
 				continue
 			}
 			from, to := max(units[i], units[j]), min(units[i], units[j])
@@ -295,14 +306,13 @@ func naiveOrder(in transcript.JoinInput, units []int, gone []bool, standing, app
 	return rows
 }
 
-// matching is the size of a maximum matching between volatile live messages and
-// rows that equal them, found by augmenting paths: the general answer to how many
-// are covered.
-func matching(in transcript.JoinInput) int {
+// matching is the size of a maximum matching between live messages and rows that
+// equal them, found by augmenting paths: the general answer to how many have a row.
+func matching(in transcript.JoinInput, volatileOnly bool) int {
 	owner := slices.Repeat([]int{-1}, len(in.Rows))
 	size := 0
 	for i, l := range in.Live {
-		if l.Volatile && augment(in, i, owner, make([]bool, len(in.Rows))) {
+		if (l.Volatile || !volatileOnly) && augment(in, i, owner, make([]bool, len(in.Rows))) {
 			size++
 		}
 	}
