@@ -98,7 +98,7 @@ func TestPairsAreNotSplit(t *testing.T) {
 		in := transcript.JoinInput{Rows: rows, RowsCost: costOf(rows), Protected: test.protected, Live: []transcript.Live{
 			{Row: said(memory.RoleUser, 10, "task 1 is done"), Volatile: true},
 		}}
-		// Neither half of a unit is enough, and the first saves less.
+		// One half of a unit is not enough, and a whole one is; the first saves less.
 		in.Budget = in.RowsCost + in.Live[0].Cost - rows[0].Cost - 1
 		got := transcript.Join(in)
 		if !slices.Equal(got.Evicted, test.evicted) || got.OverBudget != (test.evicted == nil) {
