@@ -491,7 +491,7 @@ func checkComplete(t checker, in assembly.Input, p assembly.Prompt, r assembly.R
 				t.Fatalf("live message %d is not to be added: %+v", i, e)
 			}
 			continue
-		case e.CoveredBy != 0 && (e.Included || !r.Entries[e.CoveredBy].Included || r.Entries[e.CoveredBy].Role != e.Role && e.Role != memory.RoleSystem && r.Entries[e.CoveredBy].Role != memory.RoleSystem):
+		case e.CoveredBy != 0 && (!r.Entries[e.CoveredBy].Included || r.Entries[e.CoveredBy].Role != e.Role && e.Role != memory.RoleSystem && r.Entries[e.CoveredBy].Role != memory.RoleSystem):
 			t.Fatalf("live message %d: %+v, covered by %+v", i, e, r.Entries[e.CoveredBy])
 		}
 		mustShow(entry+i, texts)
@@ -509,6 +509,10 @@ func checkComplete(t checker, in assembly.Input, p assembly.Prompt, r assembly.R
 	}
 }
 
+// saysAnything reports whether there is something to answer, not only the results
+// of tools.
 func saysAnything(blocks []memory.Block) bool {
-	return slices.ContainsFunc(blocks, func(b memory.Block) bool { return b.Type == memory.BlockText && strings.TrimSpace(b.Text) != "" })
+	return slices.ContainsFunc(blocks, func(b memory.Block) bool {
+		return b.Type != memory.BlockToolResult && strings.TrimSpace(memory.Shown([]memory.Block{b})) != ""
+	})
 }
