@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 )
 
 // leak changes a table, its index and a tree of keys at random, and deletes the
@@ -99,6 +99,10 @@ func TestScrubClearsWhatSecureDeleteLeaves(t *testing.T) {
 // A Scrub that began before something was deleted does not take the mark of that
 // for its own.
 func TestScrubLeavesTheMarksOfOthers(t *testing.T) {
+	synctest.Test(t, scrubLeavesTheMarksOfOthers)
+}
+
+func scrubLeavesTheMarksOfOthers(t *testing.T) {
 	store, err := Open(t.Context(), filepath.Join(t.TempDir(), "glovebox.db"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -120,10 +124,11 @@ func TestScrubLeavesTheMarksOfOthers(t *testing.T) {
 		done <- err
 	}()
 	// It waits for a reader when it has ended the epoch.
-	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
-		store.reads.mu.Lock()
-		waiting = len(store.reads.earlier) > 0
-		store.reads.mu.Unlock()
+	synctest.Wait()
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait for a reader: %v", err)
+	default:
 	}
 	mark()
 	leave()
