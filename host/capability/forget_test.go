@@ -24,9 +24,9 @@ func TestForgettingManyAtOnceLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const users = 60
+	const users = 32
 	canary := func(n int) string { return fmt.Sprintf("canary%03dcanary", n) }
-	for range 60 {
+	for range 40 {
 		for n := range users {
 			if err := recording.RecordRun(t.Context(), capability.Run{Hand: "mail", Subject: recording.Subject("mail", fmt.Sprint(n)),
 				Text: strings.Repeat(canary(n), 20), Outcome: "ok", At: time.Date(2026, 3, 23, 8, 0, 0, 0, time.UTC)}); err != nil {
