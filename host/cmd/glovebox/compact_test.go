@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,11 +12,7 @@ import (
 // does not mind.
 func TestCompactBesideAWriter(t *testing.T) {
 	home := t.TempDir()
-	glovebox := func(args ...string) (code int, out, errs string) {
-		var stdout, stderr bytes.Buffer
-		code = run(append(args, "--data", home), strings.NewReader("hello\n"), &stdout, &stderr)
-		return code, stdout.String(), stderr.String()
-	}
+	glovebox := commandOn(home)
 	if code, _, errs := glovebox("chat"); code != 0 {
 		t.Fatal(errs)
 	}

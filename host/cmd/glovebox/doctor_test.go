@@ -11,11 +11,7 @@ import (
 // A hands.db that is none is something the doctor finds, and says what to do about.
 func TestDoctorFindsAForeignLedger(t *testing.T) {
 	home := t.TempDir()
-	glovebox := func(args ...string) (code int, out, errs string) {
-		var stdout, stderr bytes.Buffer
-		code = run(append(args, "--data", home), strings.NewReader("hello\n"), &stdout, &stderr)
-		return code, stdout.String(), stderr.String()
-	}
+	glovebox := commandOn(home)
 	if code, _, errs := glovebox("chat"); code != 0 {
 		t.Fatal(errs)
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -51,4 +53,14 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// commandOn returns the program, in this process, with a data directory; "hello"
+// is what it is told.
+func commandOn(home string) func(args ...string) (code int, out, errs string) {
+	return func(args ...string) (code int, out, errs string) {
+		var stdout, stderr bytes.Buffer
+		code = run(append(args, "--data", home), strings.NewReader("hello\n"), &stdout, &stderr)
+		return code, stdout.String(), stderr.String()
+	}
 }

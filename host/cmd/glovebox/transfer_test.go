@@ -14,12 +14,8 @@ import (
 // is no file is written to.
 func TestExportReplacesFilesOnly(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
-	glovebox := func(args ...string) (code int, errs string) {
-		var stdout, stderr bytes.Buffer
-		code = run(append(args, "--data", home), strings.NewReader("hello\n"), &stdout, &stderr)
-		return code, stderr.String()
-	}
-	if code, errs := glovebox("chat"); code != 0 {
+	glovebox := commandOn(home)
+	if code, _, errs := glovebox("chat"); code != 0 {
 		t.Fatal(errs)
 	}
 	for _, name := range []string{"glovebox.db", "glovebox.db.lock", "hands.db"} {
@@ -33,7 +29,7 @@ func TestExportReplacesFilesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, output := range []string{path, link} {
-			if code, errs := glovebox("user", "export", "default", "-o", output); code != exitFailed || !strings.Contains(errs, "belongs to the database") {
+			if code, _, errs := glovebox("user", "export", "default", "-o", output); code != exitFailed || !strings.Contains(errs, "belongs to the database") {
 				t.Errorf("export to %s ended with %d: %s", output, code, errs)
 			}
 		}
@@ -45,7 +41,7 @@ func TestExportReplacesFilesOnly(t *testing.T) {
 	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), os.Symlink(file, link)); err != nil {
 		t.Fatal(err)
 	}
-	if code, errs := glovebox("user", "export", "default", "-o", link); code != 0 {
+	if code, _, errs := glovebox("user", "export", "default", "-o", link); code != 0 {
 		t.Fatal(errs)
 	}
 	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "hello") {
