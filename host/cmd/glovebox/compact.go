@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,12 +19,8 @@ func (a *app) openHost(c *cobra.Command) (*host.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := config.DatabasePath()
-	if err != nil {
+	if _, err := existingDatabase(config); err != nil {
 		return nil, err
-	}
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no database at %s: begin with glovebox chat, or name the data directory with --data", path)
 	}
 	config.Hands, config.Compaction.ContextSources = nil, nil
 	return open(c.Context(), config)

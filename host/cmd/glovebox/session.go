@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 	"unicode"
 
@@ -23,16 +22,9 @@ func (a *app) session() *cobra.Command {
 
 // reader opens the session database for reading, beside whoever writes it.
 func (a *app) reader(c *cobra.Command) (memory.Store, error) {
-	config, err := a.config()
+	path, err := a.databasePath()
 	if err != nil {
 		return nil, err
-	}
-	path, err := config.DatabasePath()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no database at %s: begin with glovebox chat, or name the data directory with --data", path)
 	}
 	return sqlite.Open(c.Context(), path, sqlite.Options{ReadOnly: true})
 }

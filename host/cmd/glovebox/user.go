@@ -85,6 +85,10 @@ func (a *app) databasePath() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return existingDatabase(config)
+}
+
+func existingDatabase(config host.Config) (string, error) {
 	path, err := config.DatabasePath()
 	if err != nil {
 		return "", err
