@@ -89,6 +89,14 @@ type Store interface {
 
 	// Frontier returns what the model is shown. Errors: ErrNotFound.
 	Frontier(ctx context.Context, user UserID, session SessionID) (Frontier, error)
+	// FrontierTail returns the last items of the frontier, as Frontier has them,
+	// and what stands before them: the fewest that have the given number of
+	// tokens together, as stored; all if the frontier has less, none for a number
+	// of 0 or less. It begins earlier, by MaxTailReach items at the most, where
+	// TailStart has it so: a tool's result has its call with it. The
+	// cost depends on what is returned, not on what stands before that. The
+	// revision is Frontier's. Errors: ErrNotFound.
+	FrontierTail(ctx context.Context, user UserID, session SessionID, tokens int) (tail Frontier, older FrontierRest, err error)
 	// CommitSummary replaces a run of the frontier by its summary, in the
 	// transaction that writes the summary. Errors: ErrNotFound; ErrConflict if
 	// the frontier was replaced since r was read, or the summary's ID is taken;

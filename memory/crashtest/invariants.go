@@ -54,6 +54,13 @@ func CheckSession(ctx context.Context, store memory.Store, user memory.UserID, i
 	if err != nil {
 		return errors.Join(append(faults, err)...)
 	}
+	_, counted, err := store.FrontierTail(ctx, user, id, 0)
+	if err != nil {
+		return errors.Join(append(faults, err)...)
+	}
+	if has := (memory.FrontierRest{Items: len(frontier.Items), Tokens: frontier.Tokens()}); counted != has {
+		fault("the frontier has %+v, %+v is counted", has, counted)
+	}
 	var covered []memory.Message
 	shown := map[memory.SummaryID]bool{}
 	for _, item := range frontier.Items {

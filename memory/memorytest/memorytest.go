@@ -42,6 +42,8 @@ func TestStore(t *testing.T, open Open) {
 		{"Texts", testTexts},
 		{"Times", testTimes},
 		{"Injections", testInjections},
+		{"FrontierTail", testFrontierTail},
+		{"FrontierTailKeepsPairs", testFrontierTailKeepsPairs},
 		{"CommitSummary", testCommitSummary},
 		{"CommitSummaryRefuses", testCommitSummaryRefuses},
 		{"Condensed", testCondensed},
@@ -633,6 +635,10 @@ func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.
 			return err
 		},
 		"Frontier": func(ctx context.Context) error { _, err := f.store.Frontier(ctx, user, h.session); return err },
+		"FrontierTail": func(ctx context.Context) error {
+			_, _, err := f.store.FrontierTail(ctx, user, h.session, 1)
+			return err
+		},
 		"CommitSummary": func(ctx context.Context) error {
 			_, err := f.store.CommitSummary(ctx, user, revision(ctx), leafOf(h.messages[1:2], "x"))
 			return err

@@ -79,6 +79,9 @@ func (w *world) draft(r *rapid.T, user memory.UserID) memory.Draft {
 	if rapid.IntRange(0, 3).Draw(r, "call") == 0 {
 		d.Blocks = append(d.Blocks, memory.ToolCall("c1", "search", []byte("{}")))
 	}
+	if rapid.IntRange(0, 3).Draw(r, "result") == 0 {
+		d.Blocks = append(d.Blocks, memory.ToolResult("c1", "search", content(r, "outside "+user.String()), false))
+	}
 	return d
 }
 
@@ -206,6 +209,7 @@ func (w *world) look(r *rapid.T) {
 	if len(frontier.Items) != len(s.frontier) {
 		r.Fatalf("the frontier has %d items, want %d", len(frontier.Items), len(s.frontier))
 	}
+	wantsTail(ctx, r, store, user, frontier, rapid.IntRange(0, frontier.Tokens()+1).Draw(r, "tail"))
 	var covered []memory.Message
 	for i, item := range frontier.Items {
 		if want := s.frontier[i].summary; want != nil {
@@ -233,6 +237,8 @@ func (w *world) strangerSees(r *rapid.T, stranger memory.UserID, s *modelSession
 	_, err = store.Messages(ctx, stranger, s.id, memory.MessageQuery{})
 	wants(r, err, memory.ErrNotFound)
 	_, err = store.Frontier(ctx, stranger, s.id)
+	wants(r, err, memory.ErrNotFound)
+	_, _, err = store.FrontierTail(ctx, stranger, s.id, 1)
 	wants(r, err, memory.ErrNotFound)
 	_, err = store.Summaries(ctx, stranger, s.id)
 	wants(r, err, memory.ErrNotFound)

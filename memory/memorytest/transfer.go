@@ -238,7 +238,9 @@ func (f *fixture) whole(t tester, store memory.Store, user memory.UserID) {
 	ctx := f.t.Context()
 	for _, s := range must(store.Sessions(ctx, user, memory.SessionQuery{}))(t) {
 		var covered []memory.MessageID
-		for _, item := range must(store.Frontier(ctx, user, s.ID))(t).Items {
+		frontier := must(store.Frontier(ctx, user, s.ID))(t)
+		wantsTail(ctx, t, store, user, frontier, frontier.Tokens()/2)
+		for _, item := range frontier.Items {
 			if item.Message != nil {
 				covered = append(covered, item.Message.ID)
 				continue

@@ -325,7 +325,12 @@ var coverages = []struct{ what, query string }{
 	{"items of the frontier are out of place", `
 		SELECT f.ordinal FROM frontier f LEFT JOIN messages m ON m.id = f.message_id WHERE f.session_id = ?1
 			AND f.ordinal IS NOT coalesce(m.seq, (SELECT min(o.ordinal) FROM summary_sources o WHERE o.summary_id = f.summary_id))`},
+	{"counts of what the frontier has are wrong", "SELECT s.id FROM sessions s WHERE s.id = ?1 AND (s.shown_items, s.shown_tokens) IS NOT " + countShown},
 }
+
+// countShown is what the frontier of session ?1 has: items and tokens.
+const countShown = `(SELECT count(*), coalesce(sum(coalesce(m.tokens, v.tokens)), 0) FROM frontier f
+	LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = ?1)`
 
 func storedPosition(ctx context.Context, tx *sql.Tx, id memory.SessionID) (p position, err error) {
 	return p, tx.QueryRowContext(ctx, "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges FROM sessions WHERE id = ?", blob(id)).
@@ -526,6 +531,9 @@ func (s *Store) recount(ctx context.Context, id memory.SessionID) error {
 		if err != nil {
 			return err
 		}
+		if err := tx.QueryRowContext(ctx, "SELECT * FROM "+countShown, blob(id)).Scan(&p.shownItems, &p.shownTokens); err != nil {
+			return err
+		}
 		return s.advance(ctx, tx, user, id, p)
 	})
 }
@@ -592,7 +600,7 @@ func (s *Store) rebuildFrontier(ctx context.Context, id memory.SessionID) error 
 				WHERE v.session_id = ?1 AND v.id NOT IN (SELECT source_summary_id FROM summary_sources WHERE summary_id IN ` + mine + ` AND source_summary_id IS NOT NULL)`,
 			`INSERT INTO frontier (session_id, ordinal, message_id) SELECT ?1, m.seq, m.id FROM messages m
 				WHERE m.session_id = ?1 AND m.id NOT IN (SELECT message_id FROM summary_sources WHERE summary_id IN ` + mine + ` AND message_id IS NOT NULL)`,
-			"UPDATE sessions SET revision = revision + 1 WHERE id = ?1",
+			"UPDATE sessions SET revision = revision + 1, (shown_items, shown_tokens) = " + countShown + " WHERE id = ?1",
 		} {
 			if _, err := run(statement); err != nil {
 				return err

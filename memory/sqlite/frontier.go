@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
@@ -25,42 +26,115 @@ func (s *Store) revision(ctx context.Context, tx *sql.Tx, user memory.UserID, id
 
 // Frontier implements memory.Store.
 func (s *Store) Frontier(ctx context.Context, user memory.UserID, id memory.SessionID) (f memory.Frontier, err error) {
-	type placed struct {
-		ordinal int64
-		memory.Summary
-	}
 	err = s.reading(ctx, "read frontier of session "+id.String(), func(tx *sql.Tx) error {
 		number, err := s.revision(ctx, tx, user, id)
 		if err != nil {
 			return err
 		}
-		rows, err := tx.StmtContext(ctx, s.showing.shownMessages).QueryContext(ctx, blob(id), blob(user))
-		messages, err := all(rows, err, scanMessage)
-		if err != nil {
-			return err
-		}
-		rows, err = tx.StmtContext(ctx, s.showing.shownSummaries).QueryContext(ctx, blob(id), blob(user))
-		summaries, err := all(rows, err, func(r row) (p placed, err error) {
-			p.Summary, err = scanSummary(r, &p.ordinal)
-			return p, err
-		})
-		if err != nil {
-			return err
-		}
 		f.Revision = memory.NewRevision(id, number)
-		// A message's ordinal is its Seq: the two lists merge by it.
-		for len(messages)+len(summaries) > 0 {
-			if len(summaries) == 0 || len(messages) > 0 && messages[0].Seq < summaries[0].ordinal {
-				f.Items = append(f.Items, memory.Item{Message: &messages[0]})
-				messages = messages[1:]
-			} else {
-				f.Items = append(f.Items, memory.Item{Summary: &summaries[0].Summary})
-				summaries = summaries[1:]
-			}
-		}
-		return nil
+		f.Items, err = s.shownBetween(ctx, tx, user, id, 0, math.MaxInt64)
+		return err
 	})
 	return f, err
+}
+
+// shownBetween returns the items of the frontier from one ordinal to before
+// another.
+func (s *Store) shownBetween(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.SessionID, from, to int64) (items []memory.Item, err error) {
+	type placed struct {
+		ordinal int64
+		memory.Summary
+	}
+	rows, err := tx.StmtContext(ctx, s.showing.shownMessages).QueryContext(ctx, blob(id), blob(user), from, to)
+	messages, err := all(rows, err, scanMessage)
+	if err != nil {
+		return nil, err
+	}
+	rows, err = tx.StmtContext(ctx, s.showing.shownSummaries).QueryContext(ctx, blob(id), blob(user), from, to)
+	summaries, err := all(rows, err, func(r row) (p placed, err error) {
+		p.Summary, err = scanSummary(r, &p.ordinal)
+		return p, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// A message's ordinal is its Seq: the two lists merge by it.
+	for len(messages)+len(summaries) > 0 {
+		if len(summaries) == 0 || len(messages) > 0 && messages[0].Seq < summaries[0].ordinal {
+			items = append(items, memory.Item{Message: &messages[0]})
+			messages = messages[1:]
+		} else {
+			items = append(items, memory.Item{Summary: &summaries[0].Summary})
+			summaries = summaries[1:]
+		}
+	}
+	return items, nil
+}
+
+// FrontierTail implements memory.Store.
+func (s *Store) FrontierTail(ctx context.Context, user memory.UserID, id memory.SessionID, tokens int) (tail memory.Frontier, older memory.FrontierRest, err error) {
+	err = s.reading(ctx, "read the end of the frontier of session "+id.String(), func(tx *sql.Tx) error {
+		var number int64
+		if err := tx.StmtContext(ctx, s.showing.shown).QueryRowContext(ctx, blob(id), blob(user)).Scan(&number, &older.Items, &older.Tokens); err != nil {
+			return found(err)
+		}
+		from, err := s.tailFrom(ctx, tx, user, id, tokens)
+		if err != nil {
+			return err
+		}
+		items, err := s.shownBetween(ctx, tx, user, id, from, math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		reach := 0
+		start, open := memory.TailStart(items, reach)
+		for open && reach < memory.MaxTailReach {
+			var before int64
+			if err := tx.StmtContext(ctx, s.showing.shownBefore).QueryRowContext(ctx, blob(id), blob(user), from, tailStep).Scan(&before); err != nil {
+				return err
+			}
+			earlier, err := s.shownBetween(ctx, tx, user, id, before, from)
+			if err != nil {
+				return err
+			}
+			if len(earlier) == 0 {
+				break
+			}
+			items, from, reach = append(earlier, items...), before, reach+len(earlier)
+			start, open = memory.TailStart(items, reach)
+		}
+		tail = memory.Frontier{Revision: memory.NewRevision(id, number), Items: items[start:]}
+		older.Items -= len(tail.Items)
+		older.Tokens -= tail.Tokens()
+		return nil
+	})
+	return tail, older, err
+}
+
+// tailStep is how many items are read at once to find a call: few stand far from
+// their results.
+const tailStep = memory.MaxTailReach / 8
+
+// tailFrom returns the ordinal of the first of the last items that have so many
+// tokens together.
+func (s *Store) tailFrom(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.SessionID, tokens int) (from int64, err error) {
+	if tokens <= 0 {
+		return math.MaxInt64, nil
+	}
+	// SQLite finds the rows one by one: those that are not asked for cost nothing.
+	rows, err := tx.StmtContext(ctx, s.showing.shownTokens).QueryContext(ctx, blob(id), blob(user))
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for tokens > 0 && rows.Next() {
+		cost := 0
+		if err := rows.Scan(&from, &cost); err != nil {
+			return 0, err
+		}
+		tokens -= cost
+	}
+	return from, rows.Err()
 }
 
 // scanSummary reads summaryColumns after what before is for.
@@ -146,6 +220,8 @@ type run struct {
 	// depth is that of the summary which is to stand for it.
 	depth, descendants int
 	trust              memory.Trust
+	// items and tokens are what it takes in the frontier.
+	items, tokens int
 }
 
 // place is one item of the frontier.
@@ -157,6 +233,7 @@ type place struct {
 	// depth is -1 for a message.
 	depth, descendants int
 	trust              memory.Trust
+	tokens             int
 }
 
 // findRun returns where the sources are if they are neighbours in the frontier,
@@ -170,11 +247,11 @@ func findRun(ctx context.Context, tx *sql.Tx, session memory.SessionID, n memory
 		start, first = "(SELECT ordinal FROM frontier WHERE session_id = ?1 AND summary_id = ?2)", blob(n.Summaries[0])
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT f.ordinal, f.message_id, f.summary_id, coalesce(v.earliest_at, m.created_at), coalesce(v.latest_at, m.created_at),
-		coalesce(v.depth, -1), coalesce(v.descendants, 1), coalesce(v.trust, m.trust)
-		FROM frontier f LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id
+		coalesce(v.depth, -1), coalesce(v.descendants, 1), coalesce(v.trust, m.trust),
+		coalesce(v.tokens, m.tokens) FROM frontier f LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id
 		WHERE f.session_id = ?1 AND f.ordinal >= `+start+` ORDER BY f.ordinal LIMIT ?3`, blob(session), first, count)
 	places, err := all(rows, err, func(r row) (p place, err error) {
-		return p, r.Scan(&p.ordinal, into(&p.message), into(&p.summary), &p.earliest, &p.latest, &p.depth, &p.descendants, &p.trust)
+		return p, r.Scan(&p.ordinal, into(&p.message), into(&p.summary), &p.earliest, &p.latest, &p.depth, &p.descendants, &p.trust, &p.tokens)
 	})
 	if err != nil {
 		return run{}, err
@@ -187,10 +264,11 @@ func findRun(ctx context.Context, tx *sql.Tx, session memory.SessionID, n memory
 		return run{}, fmt.Errorf("the sources are not neighbours of one depth in the frontier: %w", memory.ErrInvalid)
 	}
 	found := run{first: places[0].ordinal, last: places[len(places)-1].ordinal, depth: places[0].depth + 1,
-		earliest: places[0].earliest, latest: places[0].latest, trust: memory.TrustDirect}
+		earliest: places[0].earliest, latest: places[0].latest, trust: memory.TrustDirect, items: len(places)}
 	for _, p := range places {
 		found.earliest, found.latest = min(found.earliest, p.earliest), max(found.latest, p.latest)
 		found.descendants += p.descendants
+		found.tokens += p.tokens
 		found.trust = found.trust.Least(p.trust)
 	}
 	return found, nil
@@ -223,8 +301,8 @@ func replaceRun(ctx context.Context, tx *sql.Tx, user memory.UserID, v memory.Su
 			[]any{blob(v.Session), r.first, r.last}},
 		{"INSERT INTO frontier (session_id, ordinal, summary_id) VALUES (?1, ?2, ?3)",
 			[]any{blob(v.Session), r.first, blob(v.ID)}},
-		{"UPDATE sessions SET revision = revision + 1 WHERE id = ?1 AND user_id = ?2",
-			[]any{blob(v.Session), blob(user)}},
+		{"UPDATE sessions SET revision = revision + 1, shown_items = shown_items + ?3, shown_tokens = shown_tokens + ?4 WHERE id = ?1 AND user_id = ?2",
+			[]any{blob(v.Session), blob(user), 1 - r.items, v.Tokens - r.tokens}},
 	} {
 		if _, err := tx.ExecContext(ctx, step.statement, step.arguments...); err != nil {
 			return err
@@ -250,6 +328,7 @@ func (s *Store) RepairSummary(ctx context.Context, user memory.UserID, r memory.
 		case v.Level != memory.LevelFallback:
 			return fmt.Errorf("its level is %s: %w", v.Level, memory.ErrConflict)
 		}
+		before := v.Tokens
 		v.Text, v.External, v.Level, v.Model = valid(text.Text), text.External, text.Level, valid(text.Model)
 		if !v.External.IsEmpty() {
 			v.Trust = memory.TrustExternal
@@ -263,7 +342,11 @@ func (s *Store) RepairSummary(ctx context.Context, user memory.UserID, r memory.
 			v.Text, external, string(v.Trust), string(v.Level), v.Model, v.Tokens, blob(v.ID)); err != nil {
 			return err
 		}
-		if _, err = tx.ExecContext(ctx, "UPDATE sessions SET revision = revision + 1 WHERE id = ?", blob(v.Session)); err != nil {
+		// One that was condensed is not in the frontier. Where it would be, its first
+		// source was.
+		if _, err = tx.ExecContext(ctx, `UPDATE sessions SET revision = revision + 1, shown_tokens = shown_tokens + ?3 * (SELECT count(*) FROM frontier
+			WHERE session_id = ?1 AND summary_id = ?2 AND ordinal = (SELECT min(ordinal) FROM summary_sources WHERE summary_id = ?2)) WHERE id = ?1`,
+			blob(v.Session), blob(v.ID), v.Tokens-before); err != nil {
 			return err
 		}
 		return rebuildIndex(ctx, tx, user, ofSummaries)

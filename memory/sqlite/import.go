@@ -574,6 +574,11 @@ func (w *importing) putSummary(ctx context.Context, r memory.SummaryRecord) (boo
 	if !errors.Is(err, sql.ErrNoRows) {
 		return false, err
 	}
+	// The session does not stand there any more afterwards.
+	if err := w.leave(ctx); err != nil {
+		return false, err
+	}
+	w.entered = memory.SessionID{}
 	v, err := w.store.commit(ctx, w.tx, w.user, r.Session, n)
 	if err != nil {
 		return false, err

@@ -26,11 +26,11 @@ type appendStatements struct {
 
 func (a *appendStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return prepare(ctx, db, map[**sql.Stmt]string{
-		&a.position: "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges, EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = ?2) FROM sessions WHERE id = ?1 AND user_id = ?2",
+		&a.position: "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges, shown_items, shown_tokens, EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = ?2) FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&a.event:    selectMessages + " WHERE m.session_id = " + ownSession + " AND m.event_key = ?3",
 		&a.insert:   "INSERT INTO messages (id, session_id, seq, role, source, content, tokens, trust, event_key, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		&a.frontier: "INSERT INTO frontier (session_id, ordinal, message_id) VALUES (?, ?, ?)",
-		&a.update:   "UPDATE sessions SET messages = ?3, last_active_at = ?4, active = ?5, user_messages = ?6, awaiting = ?7, exchanges = ?8 WHERE id = ?1 AND user_id = ?2",
+		&a.update:   "UPDATE sessions SET messages = ?3, last_active_at = ?4, active = ?5, user_messages = ?6, awaiting = ?7, exchanges = ?8, shown_items = ?9, shown_tokens = ?10 WHERE id = ?1 AND user_id = ?2",
 	})
 }
 
@@ -40,25 +40,29 @@ func (a *appendStatements) close() {
 
 // showStatements belong to the readers.
 type showStatements struct {
-	session, messages, revision, shownMessages, shownSummaries *sql.Stmt
+	session, messages, revision, shown, shownTokens, shownBefore, shownMessages, shownSummaries *sql.Stmt
 
 	segments segmentReader
 }
 
 func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return prepare(ctx, db, map[**sql.Stmt]string{
-		&s.session:        "SELECT " + sessionColumns + " FROM sessions WHERE id = ?1 AND user_id = ?2",
-		&s.messages:       selectMessages + " WHERE m.session_id = " + ownSession + " AND m.seq > ?3 ORDER BY m.seq LIMIT ?4",
-		&s.revision:       "SELECT revision FROM sessions WHERE id = ?1 AND user_id = ?2",
-		&s.shownMessages:  selectMessages + " JOIN frontier f ON f.message_id = m.id WHERE f.session_id = " + ownSession + " ORDER BY f.ordinal",
-		&s.shownSummaries: "SELECT f.ordinal, " + summaryColumns + " FROM frontier f JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = " + ownSession + " ORDER BY f.ordinal",
+		&s.session:  "SELECT " + sessionColumns + " FROM sessions WHERE id = ?1 AND user_id = ?2",
+		&s.messages: selectMessages + " WHERE m.session_id = " + ownSession + " AND m.seq > ?3 ORDER BY m.seq LIMIT ?4",
+		&s.revision: "SELECT revision FROM sessions WHERE id = ?1 AND user_id = ?2",
+		&s.shown:    "SELECT revision, shown_items, shown_tokens FROM sessions WHERE id = ?1 AND user_id = ?2",
+		&s.shownTokens: "SELECT f.ordinal, coalesce(m.tokens, v.tokens) FROM frontier f LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = " +
+			ownSession + " ORDER BY f.ordinal DESC",
+		&s.shownBefore:    "SELECT coalesce(min(ordinal), ?3) FROM (SELECT f.ordinal FROM frontier f WHERE f.session_id = " + ownSession + " AND f.ordinal < ?3 ORDER BY f.ordinal DESC LIMIT ?4)",
+		&s.shownMessages:  selectMessages + " JOIN frontier f ON f.message_id = m.id WHERE f.session_id = " + ownSession + " AND f.ordinal >= ?3 AND f.ordinal < ?4 ORDER BY f.ordinal",
+		&s.shownSummaries: "SELECT f.ordinal, " + summaryColumns + " FROM frontier f JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = " + ownSession + " AND f.ordinal >= ?3 AND f.ordinal < ?4 ORDER BY f.ordinal",
 		&s.segments.head:  "SELECT head FROM index_segments WHERE id = ?",
 		&s.segments.page:  "SELECT data FROM index_pages WHERE id = ?",
 	})
 }
 
 func (s *showStatements) close() {
-	closeAll(s.session, s.messages, s.revision, s.shownMessages, s.shownSummaries, s.segments.head, s.segments.page)
+	closeAll(s.session, s.messages, s.revision, s.shown, s.shownTokens, s.shownBefore, s.shownMessages, s.shownSummaries, s.segments.head, s.segments.page)
 }
 
 // position is where a session stands: what changes with each message.
@@ -70,6 +74,8 @@ type position struct {
 	userMessages int
 	awaiting     bool
 	exchanges    int
+	// shownItems and shownTokens are what the frontier has.
+	shownItems, shownTokens int
 }
 
 // position returns where the user's session stands, for a write.
@@ -77,7 +83,7 @@ func (s *Store) position(ctx context.Context, tx *sql.Tx, user memory.UserID, se
 	wiped := false
 	p.owner = user
 	err = tx.StmtContext(ctx, s.appending.position).QueryRowContext(ctx, blob(session), blob(user)).
-		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &wiped)
+		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &p.shownItems, &p.shownTokens, &wiped)
 	if err == nil && wiped {
 		err = memory.ErrWiped
 	}
@@ -196,7 +202,7 @@ const maxPositions = 1024
 
 // advance stores where the session stands now.
 func (s *Store) advance(ctx context.Context, tx *sql.Tx, user memory.UserID, session memory.SessionID, p position) error {
-	_, err := tx.StmtContext(ctx, s.appending.update).ExecContext(ctx, blob(session), blob(user), p.messages, p.lastActive, p.active, p.userMessages, p.awaiting, p.exchanges)
+	_, err := tx.StmtContext(ctx, s.appending.update).ExecContext(ctx, blob(session), blob(user), p.messages, p.lastActive, p.active, p.userMessages, p.awaiting, p.exchanges, p.shownItems, p.shownTokens)
 	return err
 }
 
@@ -269,6 +275,8 @@ func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p
 			return memory.Message{}, err
 		}
 	}
+	p.shownItems++
+	p.shownTokens += m.Tokens
 	_, err := tx.StmtContext(ctx, s.appending.frontier).ExecContext(ctx, blob(m.Session), m.Seq, blob(m.ID))
 	return m.Message, err
 }
