@@ -523,8 +523,8 @@ func TestTamperedExternalTextIsRefused(t *testing.T) {
 }
 
 // benchmarkSession returns a store with a session of n messages, of which the
-// frontier shows the last 39 and one summary; all of them if n is smaller.
-func benchmarkSession(b *testing.B, n int) (memory.Store, memory.UserID, memory.SessionID) {
+// frontier shows the last ones and one summary; all of them if n is no more.
+func benchmarkSession(b *testing.B, n, shown int) (memory.Store, memory.UserID, memory.SessionID) {
 	b.Helper()
 	ctx := b.Context()
 	store := open(b, b.TempDir())
@@ -547,7 +547,7 @@ func benchmarkSession(b *testing.B, n int) (memory.Store, memory.UserID, memory.
 			b.Fatal(err)
 		}
 		for _, m := range messages {
-			if stored++; stored <= n-39 {
+			if stored++; stored <= n-shown {
 				leaf.Messages = append(leaf.Messages, m.ID)
 			}
 		}
@@ -570,7 +570,7 @@ var sentences = strings.Repeat("The pump in hall three runs at forty percent. ",
 // machine's moods meet both, the same rows by prepared statements in one
 // transaction: rows/append is how much of their rate is reached.
 func BenchmarkAppend(b *testing.B) {
-	store, user, session := benchmarkSession(b, 0)
+	store, user, session := benchmarkSession(b, 0, 0)
 	rows := bareRows(b)
 	draft := said(sentences)
 	var appends, bares []time.Duration
@@ -659,7 +659,7 @@ func bareMessage(id memory.MessageID, session memory.SessionID, n int) []any {
 func BenchmarkFrontier(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			store, user, session := benchmarkSession(b, n)
+			store, user, session := benchmarkSession(b, n, 39)
 			for b.Loop() {
 				frontier, err := store.Frontier(b.Context(), user, session)
 				if err != nil {
@@ -669,6 +669,31 @@ func BenchmarkFrontier(b *testing.B) {
 					b.Fatalf("%d items", len(frontier.Items))
 				}
 			}
+		})
+	}
+}
+
+// BenchmarkFrontierTail reads as much as a prompt of 8,000 tokens has room for of
+// sessions that were never compacted: the 35 last messages.
+func BenchmarkFrontierTail(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			store, user, session := benchmarkSession(b, n, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				tail, older, err := store.FrontierTail(b.Context(), user, session, 8000)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if len(tail.Items)+older.Items != n || older.Items == 0 {
+					b.Fatalf("%d items and %d before", len(tail.Items), older.Items)
+				}
+			}
+			tail, _, err := store.FrontierTail(b.Context(), user, session, 8000)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(len(tail.Items)), "items")
 		})
 	}
 }
