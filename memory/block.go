@@ -32,9 +32,13 @@ type Block struct {
 	Type BlockType
 	// Text is the words of text and thinking.
 	Text string
-	// ID and Name are those of a tool call, also in its result.
+	// ID and Name are those of a tool call, also in its result. The Name of
+	// thinking is the provider that made it; "" means that nobody can take it
+	// back.
 	ID, Name string
-	// Input is the JSON object that a tool is called with.
+	// Input is the JSON object that a tool is called with. Of thinking it is the
+	// JSON value that the provider made, signature and all, with every byte as
+	// it came; nil if there is only Text.
 	Input json.RawMessage
 	// External is the text of external and tool_result.
 	External boundary.Content
@@ -53,6 +57,13 @@ func Text(text string) Block { return Block{Type: BlockText, Text: text} }
 // External returns a block of text from outside.
 func External(c boundary.Content) Block { return Block{Type: BlockExternal, External: c} }
 
+// Thinking returns what a model thought before it answered: text, which may be
+// empty, for a person, and raw, a JSON value, for the provider that made it and
+// that refuses it unless it comes back as it was. No other provider is shown it.
+func Thinking(provider, text string, raw json.RawMessage) Block {
+	return Block{Type: BlockThinking, Text: text, Name: provider, Input: bytes.Trim(raw, jsonSpace)}
+}
+
 // ToolCall returns the assistant's request to run a tool. Input is a JSON
 // object.
 func ToolCall(id, name string, input json.RawMessage) Block {
@@ -63,6 +74,9 @@ func ToolCall(id, name string, input json.RawMessage) Block {
 func ToolResult(id, name string, result boundary.Content, isError bool) Block {
 	return Block{Type: BlockToolResult, ID: id, Name: name, External: result, IsError: isError}
 }
+
+// jsonSpace is what may stand around a JSON value.
+const jsonSpace = " \t\r\n"
 
 type blockJSON struct {
 	Type    BlockType         `json:"type"`
@@ -84,8 +98,14 @@ func (b Block) MarshalJSON() ([]byte, error) {
 	if !b.File.IsZero() {
 		out.File = json.RawMessage(`"` + b.File.String() + `"`)
 	}
+	var verbatim json.RawMessage
 	switch b.Type {
-	case BlockText, BlockThinking, BlockFile:
+	case BlockThinking:
+		if len(b.Input) > 0 && !json.Valid(b.Input) {
+			return nil, fmt.Errorf("thinking of %q: input is not a JSON value: %w", b.Name, ErrInvalid)
+		}
+		out.Text, out.Input, verbatim = &b.Text, nil, b.Input
+	case BlockText, BlockFile:
 		if b.Type == BlockFile && b.File.IsZero() {
 			return nil, fmt.Errorf("block of type %q without a file's id: %w", b.Type, ErrInvalid)
 		}
@@ -93,7 +113,7 @@ func (b Block) MarshalJSON() ([]byte, error) {
 	case BlockExternal, BlockToolResult:
 		out.Content = &b.External
 	case BlockToolCall:
-		if input := bytes.TrimLeft(b.Input, " \t\r\n"); !json.Valid(input) || input[0] != '{' {
+		if input := bytes.TrimLeft(b.Input, jsonSpace); !json.Valid(input) || input[0] != '{' {
 			return nil, fmt.Errorf("tool call %q: input is not a JSON object: %w", b.Name, ErrInvalid)
 		}
 	default:
@@ -105,7 +125,13 @@ func (b Block) MarshalJSON() ([]byte, error) {
 	if err := encoder.Encode(out); err != nil {
 		return nil, err
 	}
-	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+	encoded := bytes.TrimRight(buf.Bytes(), "\n")
+	if len(verbatim) > 0 {
+		// The encoder would take white space out of it.
+		encoded = append(encoded[:len(encoded)-1], `,"input":`...)
+		encoded = append(append(encoded, verbatim...), '}')
+	}
+	return encoded, nil
 }
 
 // UnmarshalJSON reads a block of any type. External text that is not neutral

@@ -45,6 +45,9 @@ func TestMadeBlocksAreWritten(t *testing.T) {
 		{memory.Text(""), `{"type":"text","text":""}`},
 		{memory.Text("a <b> & \x00 ä"), `{"type":"text","text":"a <b> & \u0000 ä"}`},
 		{memory.ToolCall("c1", "search", json.RawMessage(` { "q": "<x>" } `)), `{"type":"tool_call","id":"c1","name":"search","input":{"q":"<x>"}}`},
+		{memory.Thinking("anthropic", "hm <b>", json.RawMessage("\n{ \"signature\":\"a\\u003d/\",  \"n\":1.0 } ")), `{"type":"thinking","text":"hm <b>","name":"anthropic","input":{ "signature":"a\u003d/",  "n":1.0 }}`},
+		{memory.Thinking("openai", "", json.RawMessage(`"\u2028"`)), `{"type":"thinking","text":"","name":"openai","input":"\u2028"}`},
+		{memory.Thinking("", "hm", nil), `{"type":"thinking","text":"hm"}`},
 		{memory.External(outside), `{"type":"external","content":` + string(stored) + `}`},
 		{memory.ToolResult("c1", "search", outside, true), `{"type":"tool_result","id":"c1","name":"search","content":` + string(stored) + `,"is_error":true}`},
 	} {
@@ -58,7 +61,7 @@ func TestMadeBlocksAreWritten(t *testing.T) {
 			continue
 		}
 		if read.Type != test.block.Type || read.Text != test.block.Text || read.ID != test.block.ID || read.Name != test.block.Name ||
-			read.External != test.block.External || read.IsError != test.block.IsError {
+			read.External != test.block.External || read.Type == memory.BlockThinking && string(read.Input) != string(test.block.Input) || read.IsError != test.block.IsError {
 			t.Errorf("%s was read as %+v", got, read)
 		}
 	}
@@ -66,14 +69,16 @@ func TestMadeBlocksAreWritten(t *testing.T) {
 
 func TestBlocksThatCannotBeMade(t *testing.T) {
 	for name, b := range map[string]memory.Block{
-		"no type":       {},
-		"another type":  {Type: "hologram"},
-		"an image":      {Type: memory.BlockImage},
-		"no input":      memory.ToolCall("1", "t", nil),
-		"broken input":  memory.ToolCall("1", "t", json.RawMessage(`{"a":`)),
-		"two inputs":    memory.ToolCall("1", "t", json.RawMessage(`{} {}`)),
-		"a list as one": memory.ToolCall("1", "t", json.RawMessage(`[]`)),
-		"null as one":   memory.ToolCall("1", "t", json.RawMessage(`null`)),
+		"no type":         {},
+		"broken thoughts": memory.Thinking("anthropic", "", json.RawMessage(`{"signature":`)),
+		"two thoughts":    memory.Thinking("anthropic", "", json.RawMessage(`{} {}`)),
+		"another type":    {Type: "hologram"},
+		"an image":        {Type: memory.BlockImage},
+		"no input":        memory.ToolCall("1", "t", nil),
+		"broken input":    memory.ToolCall("1", "t", json.RawMessage(`{"a":`)),
+		"two inputs":      memory.ToolCall("1", "t", json.RawMessage(`{} {}`)),
+		"a list as one":   memory.ToolCall("1", "t", json.RawMessage(`[]`)),
+		"null as one":     memory.ToolCall("1", "t", json.RawMessage(`null`)),
 	} {
 		if _, err := b.MarshalJSON(); !errors.Is(err, memory.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

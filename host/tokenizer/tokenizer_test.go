@@ -247,9 +247,9 @@ func TestLinear(t *testing.T) {
 		return least
 	}
 	for _, unit := range []string{"a", " ", "\n", " \n", "\n\t", " \r", "A", "\u0301A", "ʰA", "!", "'", "1", "\xff", "数"} {
-		small, large := best(unit, 64<<10), best(unit, 512<<10)
+		small, large := best(unit, 16<<10), best(unit, 128<<10)
 		if large > 24*small+20*time.Millisecond {
-			t.Errorf("%q: 64 KiB take %s, 512 KiB %s", unit, small, large)
+			t.Errorf("%q: 16 KiB take %s, 128 KiB %s", unit, small, large)
 		}
 	}
 }
