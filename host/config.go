@@ -23,6 +23,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
+	"github.com/gloveboxhq/glovebox/host/tokenizer"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -89,6 +90,9 @@ type ModelConfig struct {
 	ContextWindow int `toml:"context_window"`
 	// MaxOutputTokens bounds an answer; zero means 1,024.
 	MaxOutputTokens int `toml:"max_output_tokens"`
+	// Tokenizer names the vocabulary by which prompts are counted, as package
+	// tokenizer knows it; "" means to take the estimate.
+	Tokenizer string `toml:"tokenizer"`
 	// Tools offers the memory tools to the model; absent means true. The offline
 	// model calls none.
 	Tools *bool `toml:"tools"`
@@ -392,7 +396,25 @@ func (c *Config) checkModel() error {
 	case m.window() <= m.maxOutput():
 		return fmt.Errorf("model.context_window: %d tokens leave no room beside max_output_tokens, %d", m.window(), m.maxOutput())
 	}
+	if m.Tokenizer != "" {
+		if err := tokenizer.Known(m.Tokenizer); err != nil {
+			return fmt.Errorf("model.tokenizer: %w", err)
+		}
+	}
 	return nil
+}
+
+// counter counts the tokens of a text as the model does. It is nil where only
+// the estimate is known.
+func (c Config) counter() func(text string) int {
+	if c.Model.Tokenizer == "" {
+		return nil
+	}
+	counter, err := tokenizer.Named(c.Model.Tokenizer)
+	if err != nil {
+		return nil // Check refuses it
+	}
+	return counter.Count
 }
 
 // memoryTools are what the model of a configuration is offered: nothing if that

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
-	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -295,25 +294,4 @@ func ContextOf(ctx context.Context, config Config, store memory.Store, user memo
 		return fail(err)
 	}
 	return prompt, report, nil
-}
-
-func request(p assembly.Prompt, maxOutput int) llm.Request {
-	r := llm.Request{System: p.System, MaxOutputTokens: maxOutput}
-	for _, m := range p.Messages {
-		role := llm.RoleUser
-		if m.Role == memory.RoleAssistant {
-			role = llm.RoleAssistant
-		}
-		message := llm.Message{Role: role, Text: m.Text()}
-		for _, p := range m.Parts {
-			switch p.Type {
-			case assembly.PartCall:
-				message.ToolCalls = append(message.ToolCalls, llm.ToolCall{ID: p.ID, Name: p.Name, Input: p.Raw})
-			case assembly.PartResult:
-				message.ToolResults = append(message.ToolResults, llm.ToolResult{ID: p.ID, Name: p.Name, Text: p.Text, IsError: p.IsError})
-			}
-		}
-		r.Messages = append(r.Messages, message)
-	}
-	return r
 }

@@ -5,6 +5,7 @@ package llm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 )
 
@@ -44,6 +45,11 @@ const (
 // Message is one message of a prompt; external text in it stands in its frame.
 type Message struct {
 	Role Role
+	// Thinking is what the assistant thought before its Text: the parts of a
+	// Response of Provider, in order and with every byte as they came. A driver
+	// of another provider does not send them.
+	Thinking []json.RawMessage
+	Provider string
 	// Text may be empty beside tool calls or results.
 	Text string
 	// ToolCalls are what the assistant asked for, after its Text. The next
@@ -52,13 +58,21 @@ type Message struct {
 	ToolCalls []ToolCall
 	// ToolResults come before the user's Text.
 	ToolResults []ToolResult
+	// Breakpoint asks the provider to keep its work on everything up to the end
+	// of this message for the next request that begins the same. A provider
+	// that keeps what it likes takes no notice.
+	Breakpoint bool
 }
 
 // Request is one prompt. A model does not change it.
 type Request struct {
 	// System is the system text; it may be empty.
 	System string
-	// Messages take turns, the user begins and ends, and none is empty.
+	// CacheSystem is a Message's Breakpoint at the end of Tools and System. With
+	// it a request has at most 4.
+	CacheSystem bool
+	// Messages take turns, the user begins and ends, and none is empty, its
+	// Thinking aside.
 	Messages []Message
 	// Tools may be called; their names differ. A model that cannot call any
 	// takes no notice.
@@ -75,12 +89,20 @@ type Response struct {
 	// Text is not white space alone, and empty only beside ToolCalls. It is the
 	// model's, and no more trustworthy than what the model was shown.
 	Text string
+	// Thinking is what came before Text, as the provider sent it, for the
+	// Message that returns it; a driver whose protocol cannot take it back has
+	// none. Provider names who made it and can read it.
+	Thinking []json.RawMessage
+	Provider string
 	// ToolCalls are made by ParseToolCalls; there are none where the Request has
 	// no Tools.
 	ToolCalls []ToolCall
 	// InputTokens and OutputTokens are the model's own counts, or estimates
 	// where it gives none.
 	InputTokens, OutputTokens int
+	// CachedTokens is how many of InputTokens the provider had kept from an
+	// earlier request; zero also where it does not say.
+	CachedTokens int
 	// Truncated says that MaxOutputTokens cut the answer off.
 	Truncated bool
 	// Model names who answered, in the words of the configuration.

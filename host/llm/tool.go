@@ -129,15 +129,19 @@ func made(s string, limit int, extra string) bool {
 	return s != "" && len(s) <= limit
 }
 
-// perCall is what a tool, a call or a result costs beside its texts.
-const perCall = 4
+// What a message costs, and what a tool, a call or a result costs, beside their
+// texts. Package assembly counts a prompt with the same numbers.
+const (
+	perMessage = 4
+	perCall    = 4
+)
 
 // Tokens estimates what a tool's description costs in every request.
 func (t Tool) Tokens() int {
 	return tokens.Estimate(t.Name) + tokens.Estimate(t.Description) + tokens.Estimate(string(t.Parameters)) + perCall
 }
 
-// Tokens estimates the texts of a request, its tools, calls and results
+// Tokens estimates what a request costs, its tools, calls, results and thoughts
 // included.
 func (r Request) Tokens() int {
 	sum := tokens.Estimate(r.System)
@@ -145,7 +149,10 @@ func (r Request) Tokens() int {
 		sum += t.Tokens()
 	}
 	for _, m := range r.Messages {
-		sum += tokens.Estimate(m.Text)
+		sum += tokens.Estimate(m.Text) + perMessage
+		for _, t := range m.Thinking {
+			sum += tokens.Estimate(string(t))
+		}
 		for _, c := range m.ToolCalls {
 			sum += tokens.Estimate(c.ID) + tokens.Estimate(c.Name) + tokens.Estimate(string(c.Input)) + perCall
 		}

@@ -22,23 +22,20 @@ import (
 // ErrUnknown says that there is no tokenizer of that name.
 var ErrUnknown = errors.New("unknown tokenizer")
 
-// encoding is a vocabulary and how a text is split before it is looked up.
-type encoding struct {
-	name  string
-	split func(text string) int
-	load  func() *vocabulary
+// counters are made when they are first wanted.
+var counters = []struct {
+	name string
+	get  func() *Counter
+}{
+	{"cl100k_base", sync.OnceValue(func() *Counter { return newCounter(splitCL100K, codec.NewCl100kBase()) })},
+	{"o200k_base", sync.OnceValue(func() *Counter { return newCounter(splitO200K, codec.NewO200kBase()) })},
 }
 
-var encodings = []encoding{
-	{"cl100k_base", splitCL100K, sync.OnceValue(func() *vocabulary { return loaded(codec.NewCl100kBase()) })},
-	{"o200k_base", splitO200K, sync.OnceValue(func() *vocabulary { return loaded(codec.NewO200kBase()) })},
-}
-
-// Names lists what New knows, in the order of the alphabet.
+// Names lists what Named knows, in the order of the alphabet.
 func Names() []string {
 	var names []string
-	for _, e := range encodings {
-		names = append(names, e.name)
+	for _, c := range counters {
+		names = append(names, c.name)
 	}
 	return names
 }
@@ -52,7 +49,7 @@ func Known(name string) error {
 	return nil
 }
 
-// Counter counts tokens. It is safe for concurrent use.
+// Counter counts tokens by one vocabulary. It is safe for concurrent use.
 type Counter struct {
 	split      func(text string) int
 	vocabulary *vocabulary
@@ -60,15 +57,18 @@ type Counter struct {
 	counts     cache
 }
 
-// New returns the counter of a vocabulary; the error wraps ErrUnknown. The first
-// one of each name takes some 100 ms and keeps up to 15 MB until the process
+// Named returns the counter of a vocabulary, one for all who ask; the error wraps
+// ErrUnknown. The first time takes some 100 ms, and up to 15 MB until the process
 // ends.
-func New(name string) (*Counter, error) {
+func Named(name string) (*Counter, error) {
 	if err := Known(name); err != nil {
 		return nil, err
 	}
-	e := encodings[slices.Index(Names(), name)]
-	return &Counter{split: e.split, vocabulary: e.load(), mergers: sync.Pool{New: func() any { return new(merger) }}}, nil
+	return counters[slices.Index(Names(), name)].get(), nil
+}
+
+func newCounter(split func(text string) int, c *codec.Codec) *Counter {
+	return &Counter{split: split, vocabulary: loaded(c), mergers: sync.Pool{New: func() any { return new(merger) }}}
 }
 
 const (

@@ -5,6 +5,8 @@ package openai
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -279,6 +281,9 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect) (llm.Resp
 	if response.InputTokens == 0 {
 		response.InputTokens = r.Tokens()
 	}
+	// Prefixes are kept without being asked for, so a breakpoint says nothing
+	// here.
+	response.CachedTokens = min(count(completion.Usage.PromptTokensDetails.CachedTokens), response.InputTokens)
 	if len(completion.Choices) == 0 {
 		return response, &failure{kind: llm.ErrEmpty, what: "no choices"}
 	}
@@ -357,7 +362,7 @@ func (m *Model) params(r llm.Request, d dialect) (openai.ChatCompletionNewParams
 }
 
 // messages writes one message; in this protocol every tool's result is one of
-// its own. Whether a call failed is said by the result's text alone.
+// its own, and thoughts have no place. Whether a call failed is said by the result's text alone.
 func messages(m llm.Message) []openai.ChatCompletionMessageParamUnion {
 	var all []openai.ChatCompletionMessageParamUnion
 	if m.Role == llm.RoleAssistant {
@@ -368,7 +373,7 @@ func messages(m llm.Message) []openai.ChatCompletionMessageParamUnion {
 		for _, c := range m.ToolCalls {
 			said.ToolCalls = append(said.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
 				OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-					ID:       c.ID,
+					ID:       wireID(c.ID),
 					Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: c.Name, Arguments: string(c.Input)},
 				},
 			})
@@ -376,12 +381,25 @@ func messages(m llm.Message) []openai.ChatCompletionMessageParamUnion {
 		return append(all, openai.ChatCompletionMessageParamUnion{OfAssistant: &said})
 	}
 	for _, v := range m.ToolResults {
-		all = append(all, openai.ToolMessage(v.Text, v.ID))
+		all = append(all, openai.ToolMessage(v.Text, wireID(v.ID)))
 	}
 	if m.Text != "" {
 		all = append(all, openai.UserMessage(m.Text))
 	}
 	return all
+}
+
+// maxID is the most bytes of a call's id that OpenAI takes; llm allows for more,
+// since others make longer ones.
+const maxID = 40
+
+// wireID returns the id by which the server knows a call: the same every time.
+func wireID(id string) string {
+	if len(id) <= maxID {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "call_" + hex.EncodeToString(sum[:16])
 }
 
 // broken explains an attempt without a status or without a body that can be

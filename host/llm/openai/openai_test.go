@@ -92,10 +92,13 @@ func TestAnswers(t *testing.T) {
 		{"cut by the limit", openaitest.Cut("fo"), llm.Response{Text: "fo", InputTokens: 11, OutputTokens: 7, Truncated: true, Model: "test-model"}, nil},
 		{"all spent on thinking", openaitest.Cut(""), llm.Response{InputTokens: 11, OutputTokens: 7, Truncated: true, Model: "test-model"}, llm.ErrEmpty},
 		{"white space", openaitest.Text(" \n\t"), llm.Response{InputTokens: 11, OutputTokens: 7, Model: "test-model"}, llm.ErrEmpty},
-		{"no usage", openaitest.Body(`{"choices":[{"finish_reason":"stop","message":{"content":"four"}}]}`), llm.Response{Text: "four", InputTokens: 6, OutputTokens: 1, Model: "test-model"}, nil},
-		{"impossible usage", openaitest.Body(`{"choices":[{"message":{"content":"four"}}],"usage":{"prompt_tokens":-5,"completion_tokens":9223372036854775807}}`), llm.Response{Text: "four", InputTokens: 6, OutputTokens: 1, Model: "test-model"}, nil},
-		{"no choices", openaitest.Body(`{"choices":[]}`), llm.Response{InputTokens: 6, Model: "test-model"}, llm.ErrEmpty},
-		{"null", openaitest.Body(`{"choices":[{"message":{"content":null}}]}`), llm.Response{InputTokens: 6, Model: "test-model"}, llm.ErrEmpty},
+		{"no usage", openaitest.Body(`{"choices":[{"finish_reason":"stop","message":{"content":"four"}}]}`), llm.Response{Text: "four", InputTokens: 18, OutputTokens: 5, Model: "test-model"}, nil},
+		{"impossible usage", openaitest.Body(`{"choices":[{"message":{"content":"four"}}],"usage":{"prompt_tokens":-5,"completion_tokens":9223372036854775807}}`), llm.Response{Text: "four", InputTokens: 18, OutputTokens: 5, Model: "test-model"}, nil},
+		{"kept from before", openaitest.Cached("four", 8), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, CachedTokens: 8, Model: "test-model"}, nil},
+		{"more kept than there was", openaitest.Cached("four", 1<<20), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, CachedTokens: 11, Model: "test-model"}, nil},
+		{"less than nothing kept", openaitest.Cached("four", -1), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, Model: "test-model"}, nil},
+		{"no choices", openaitest.Body(`{"choices":[]}`), llm.Response{InputTokens: 18, Model: "test-model"}, llm.ErrEmpty},
+		{"null", openaitest.Body(`{"choices":[{"message":{"content":null}}]}`), llm.Response{InputTokens: 18, Model: "test-model"}, llm.ErrEmpty},
 		{"refusal", openaitest.Body(`{"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"I would rather not."}}]}`), llm.Response{}, llm.ErrRefused},
 		{"filtered", openaitest.Finished("", "content_filter"), llm.Response{}, llm.ErrRefused},
 	} {
@@ -106,6 +109,24 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("got %+v, %v\nwant %+v, %v", got, err, test.want, test.err)
 			}
 		})
+	}
+}
+
+// Thoughts and breakpoints are of other protocols.
+func TestWhatTheProtocolCannotSay(t *testing.T) {
+	s := openaitest.NewServer(t, openaitest.Text("four"), openaitest.Text("four"))
+	m := open(t, openai.Config{BaseURL: s.BaseURL})
+	plain, rich := prompt(), prompt()
+	rich.CacheSystem = true
+	rich.Messages[1].Thinking, rich.Messages[1].Provider = []json.RawMessage{json.RawMessage(`{"signature":"x"}`)}, "anthropic"
+	rich.Messages[2].Breakpoint = true
+	for _, r := range []llm.Request{plain, rich} {
+		if _, err := m.Complete(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sent := s.Requests(); !reflect.DeepEqual(sent[0].Messages, sent[1].Messages) {
+		t.Errorf("sent %+v\nand  %+v", sent[0].Messages, sent[1].Messages)
 	}
 }
 

@@ -122,6 +122,31 @@ func TestHostileCalls(t *testing.T) {
 	}
 }
 
+// Another provider's ids may be longer than OpenAI takes. They are shortened the
+// same way each time, or the prefix would move.
+func TestLongIDs(t *testing.T) {
+	s := openaitest.NewServer(t, openaitest.Text("yes"), openaitest.Text("yes"))
+	m := open(t, openai.Config{BaseURL: s.BaseURL})
+	long, longer, longest := strings.Repeat("a", 40), strings.Repeat("a", 41), strings.Repeat("a", 64)
+	r := llm.Request{Tools: tools(), Messages: []llm.Message{{Role: llm.RoleUser, Text: "Well?"}, {Role: llm.RoleAssistant}, {Role: llm.RoleUser}}}
+	for _, id := range []string{long, longer, longest} {
+		r.Messages[1].ToolCalls = append(r.Messages[1].ToolCalls, llm.ToolCall{ID: id, Name: "now", Input: json.RawMessage("{}")})
+		r.Messages[2].ToolResults = append(r.Messages[2].ToolResults, llm.ToolResult{ID: id, Name: "now", Text: "noon"})
+	}
+	for range 2 {
+		if _, err := m.Complete(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent := s.Requests()
+	if got := sent[0].Messages[1].ToolCalls[0].ID; got != long {
+		t.Errorf("an id of 40 became %q", got)
+	}
+	if !reflect.DeepEqual(sent[0].Messages, sent[1].Messages) {
+		t.Errorf("sent %+v\nthen %+v", sent[0].Messages, sent[1].Messages)
+	}
+}
+
 // A model that was offered nothing calls nothing, whatever it says.
 func TestCallsThatNobodyOffered(t *testing.T) {
 	call := openaitest.Call("a", "search", "{}")
@@ -151,20 +176,27 @@ func TestParametersThatAreNoObject(t *testing.T) {
 // The fake refuses what the providers refuse.
 func TestTheServerRefusesPartedPairs(t *testing.T) {
 	for name, messages := range map[string]string{
-		"no result":        `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"user","content":"b"}`,
-		"none at the end":  `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]}`,
-		"no call":          `{"role":"user","content":"a"},{"role":"tool","tool_call_id":"1","content":"x"}`,
-		"another id":       `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"2","content":"x"}`,
-		"two results":      `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":"x"},{"role":"tool","tool_call_id":"1","content":"x"}`,
-		"an empty result":  `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":" "}`,
-		"one id twice":     `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL,CALL]},{"role":"tool","tool_call_id":"1","content":"x"}`,
-		"the user's calls": `{"role":"user","content":"a","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":"x"}`,
-		"no role":          `{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"","content":"c"}`,
+		"no result":           `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"user","content":"b"}`,
+		"none at the end":     `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]}`,
+		"no call":             `{"role":"user","content":"a"},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"another id":          `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"2","content":"x"}`,
+		"two results":         `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":"x"},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"an empty result":     `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":" "}`,
+		"one id twice":        `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL,CALL]},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"the user's calls":    `{"role":"user","content":"a","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"blank beside a call": `{"role":"user","content":"a"},{"role":"assistant","content":" ","tool_calls":[CALL]},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"a late result":       `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[CALL]},{"role":"assistant","content":"b"},{"role":"tool","tool_call_id":"1","content":"x"}`,
+		"a second system":     `{"role":"user","content":"a"},{"role":"system","content":"b"},{"role":"user","content":"c"}`,
+		"the assistant first": `{"role":"assistant","content":"a"},{"role":"user","content":"b"}`,
+		"the assistant last":  `{"role":"user","content":"a"},{"role":"assistant","content":"b"}`,
+		"a long id":           `{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"LONG","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"LONG","content":"x"}`,
+		"no role":             `{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"","content":"c"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := &recording{TB: t}
 			script := openaitest.NewScript(recorder, openaitest.Text("fine"))
 			body := `{"model":"m","messages":[` + strings.ReplaceAll(messages, "CALL", `{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}`) + `]}`
+			body = strings.ReplaceAll(body, "LONG", strings.Repeat("x", 41))
 			request := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
 			request.Header.Set("Authorization", "Bearer "+openaitest.Key)
 			request.Header.Set("Content-Type", "application/json")

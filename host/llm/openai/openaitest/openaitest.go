@@ -226,14 +226,14 @@ func check(messages []Message) error {
 		} else if !slices.Contains(turn, m.Role) {
 			return fmt.Errorf("message %d is of role %q, not of %q", i, m.Role, turn)
 		}
-		if strings.TrimSpace(m.Content) == "" && len(m.ToolCalls) == 0 {
+		if strings.TrimSpace(m.Content) == "" && (m.Content != "" || len(m.ToolCalls) == 0) {
 			return fmt.Errorf("message %d is empty", i)
 		}
 		if m.Role != "assistant" && len(m.ToolCalls) > 0 || m.Role != "tool" && m.ToolCallID != "" {
 			return fmt.Errorf("message %d of role %q has calls, or an id of one", i, m.Role)
 		}
 		for _, c := range m.ToolCalls {
-			if c.ID == "" || seen[c.ID] || c.Type != "function" || !isName(c.Function.Name) || !isObject(c.Function.Arguments) {
+			if c.ID == "" || len(c.ID) > maxID || seen[c.ID] || c.Type != "function" || !isName(c.Function.Name) || !isObject(c.Function.Arguments) {
 				return fmt.Errorf("message %d makes the call %+v", i, c)
 			}
 			waiting[c.ID], seen[c.ID] = true, true
@@ -253,6 +253,9 @@ func check(messages []Message) error {
 	}
 	return nil
 }
+
+// maxID is the most bytes of a call's id that OpenAI takes.
+const maxID = 40
 
 func isObject(arguments string) bool {
 	var object map[string]any
@@ -289,21 +292,31 @@ func Cut(text string) Answer { return Finished(text, "length") }
 
 // Finished answers text with a finish_reason.
 func Finished(text, reason string) Answer {
-	return finished(Message{Role: "assistant", Content: text}, reason)
+	return finished(Message{Role: "assistant", Content: text}, reason, nil)
+}
+
+// Cached answers text, and that so many of InputTokens were kept from an earlier
+// request.
+func Cached(text string, tokens int) Answer {
+	return finished(Message{Role: "assistant", Content: text}, "stop", &tokens)
 }
 
 // Calls answers with tool calls, and with text before them if it is not "".
 func Calls(text string, calls ...ToolCall) Answer {
-	return finished(Message{Role: "assistant", Content: text, ToolCalls: calls}, "tool_calls")
+	return finished(Message{Role: "assistant", Content: text, ToolCalls: calls}, "tool_calls", nil)
 }
 
-func finished(m Message, reason string) Answer {
+func finished(m Message, reason string, cached *int) Answer {
+	usage := map[string]any{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens}
+	if cached != nil {
+		usage["prompt_tokens_details"] = map[string]any{"cached_tokens": *cached}
+	}
 	return func(w http.ResponseWriter, _ *http.Request, sent Request) {
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(map[string]any{
 			"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": sent.Model,
 			"choices": []any{map[string]any{"index": 0, "finish_reason": reason, "message": m}},
-			"usage":   map[string]any{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens},
+			"usage":   usage,
 		})
 	}
 }
