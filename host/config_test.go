@@ -19,6 +19,7 @@ provider = "openai"
 base_url = "http://127.0.0.1:8080/v1"
 name = "local"
 api_key = "env:KEY"
+tokenizer = "o200k_base"
 
 [boundary]
 mode = "datamark"
@@ -89,6 +90,7 @@ func TestLoadConfigRefuses(t *testing.T) {
 		"unknown key of a mode":  {"[boundary]\nmodes = \"encode\"\n", "boundary.modes"},
 		"a key in the file":      {"[model]\nprovider = \"openai\"\nname = \"m\"\napi_key = \"sk-1234\"\n", "model.api_key"},
 		"no room":                {"[model]\ncontext_window = 100\n", "model.context_window"},
+		"tokenizer":              {"[model]\ntokenizer = \"o200k\"\n", `model.tokenizer: unknown tokenizer "o200k": use cl100k_base or o200k_base`},
 		"negative":               {"[compaction]\ngap_secs = -1\n", "compaction.gap_secs"},
 		"time zone":              {"[sessions]\ntimezone = \"Mars/Olympus\"\n", "sessions.timezone"},
 		"user name":              {"[[users]]\nname = \"Anna Smith\"\n", "users[0].name"},
