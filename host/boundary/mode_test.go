@@ -206,6 +206,7 @@ func TestModesCutAtEveryLength(t *testing.T) {
 	for limit := 0; limit <= whole+1; limit++ {
 		c, _ := boundary.Wrap(calendar(t), text, limit)
 		checkModes(t, fmt.Sprint("limit ", limit), c)
+		checkModes(t, fmt.Sprint("shortened to ", limit), wrap(t, text).Shortened(limit))
 	}
 	c := wrap(t, text)
 	rendered := boundary.ModeDatamark.Render(c)
@@ -338,6 +339,7 @@ func FuzzModes(f *testing.F) {
 		if len(digits) == 4 && strings.Trim(digits, "0123456789abcdef") == "" && !c.IsEmpty() {
 			checkModes(t, "fuzz", fixed(t, digits+id[:28], boundary.Neutral(c)))
 		}
+		checkModes(t, "fuzz", c.Shortened(limit&0xfff))
 		c, _ = boundary.Wrap(calendar(t), raw, limit&0xfff)
 		checkModes(t, "fuzz", c)
 	})
