@@ -18,7 +18,7 @@ const (
 
 // Errors of the parameters of tools.
 var (
-	errNoObject   = errors.New("no JSON object")
+	errNoObject   = errors.New("no JSON object in UTF-8")
 	errTooLarge   = fmt.Errorf("over %d KiB", maxParametersBytes>>10)
 	errTooDeep    = fmt.Errorf("over %d levels deep", maxParametersDepth)
 	errNotCompact = errors.New("white space between tokens")
@@ -33,8 +33,8 @@ var (
 // counts. Parameters that are absent, empty or null are left absent.
 //
 // It refuses, with the tool's name in the error: a name that is not ValidName, or
-// that two tools have; parameters that are no JSON object, are over 256 KiB, or
-// are over 100 levels deep. The tools given are not changed.
+// that two tools have; parameters that are no JSON object in UTF-8, are over 256
+// KiB, or are over 100 levels deep. The tools given are not changed.
 func CanonicalTools(tools []Tool) ([]Tool, error) {
 	if len(tools) == 0 {
 		return nil, nil
@@ -76,6 +76,9 @@ func canonicalObject(raw json.RawMessage) (json.RawMessage, error) {
 	}
 	if depth(raw) > maxParametersDepth {
 		return nil, errTooDeep
+	}
+	if !utf8.Valid(raw) {
+		return nil, errNoObject
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
