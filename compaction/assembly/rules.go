@@ -124,7 +124,7 @@ func (r *rule) holdsFor(provider Provider) bool {
 
 var rules = []rule{
 	{Rule{"first_is_user", "The first message is the user's.",
-		"Anthropic, Gemini; own choice for OpenAI"}, nil, (*checker).firstIsUser},
+		"Gemini, if it has calls; own choice for Anthropic, which no longer refuses it, and OpenAI"}, nil, (*checker).firstIsUser},
 	{Rule{"roles_alternate", "Messages are the user's and the assistant's in turns.",
 		"Gemini around tool calls; own choice for Anthropic, which merges neighbours, and OpenAI"}, nil, (*checker).rolesAlternate},
 	{Rule{"last_is_user", "The last message is the user's.",

@@ -52,7 +52,7 @@ func clean() assembly.Prompt {
 		System:      "You look after pumps.",
 		CacheSystem: true,
 		Tools: []assembly.Tool{
-			{Name: "look_up", Parameters: json.RawMessage(`{"properties":{"q":{"type":"string"}},"type":"object"}`)},
+			{Name: "look_up", Parameters: json.RawMessage(`{"anyOf":[{"required":["q"]},{"minProperties":1}],"properties":{"q":{"type":"string"}},"type":"object"}`)},
 			{Name: "switch_off"},
 		},
 		Messages: []assembly.Message{
@@ -97,6 +97,10 @@ func TestCheckFindsNothingInCleanPrompts(t *testing.T) {
 		one := assembly.Prompt{Messages: []assembly.Message{user(text("Hello."))}}
 		if got := assembly.Check(one, provider); got != nil {
 			t.Errorf("%q: one message: %v", provider, got)
+		}
+		one.Tools, one.CacheSystem = clean().Tools, true
+		if got := assembly.Check(one, provider); got != nil {
+			t.Errorf("%q: tools without a system text: %v", provider, got)
 		}
 	}
 }
@@ -201,6 +205,18 @@ func breaches() []breach {
 		{rule: "no_blank_text", name: "a result", message: 4, prompt: parts(4, result("c1"), assembly.Part{Type: assembly.PartResult, ID: "c2", Name: "look_up"})},
 		{rule: "no_blank_text", name: "of another type", message: 0, prompt: parts(0, assembly.Part{Type: assembly.PartOther})},
 		{rule: "no_blank_text", name: "no parts", message: 1, prompt: parts(1)},
+		// No breakpoint is missed where none can stand.
+		{rule: "no_blank_text", name: "before the last words", message: 5, prompt: messages(func(m []assembly.Message) []assembly.Message {
+			m[5] = assistant(text("It leaks."), text(" "))
+			return m
+		})},
+		{rule: "no_blank_text", name: "before the words before", message: 1, prompt: messages(func(m []assembly.Message) []assembly.Message {
+			m[1].Parts = []assembly.Part{text(" ")}
+			for len(m[5].Parts) < 20 {
+				m[5].Parts = append(m[5].Parts, text("And it leaks."))
+			}
+			return m
+		})},
 		{rule: "parts_order", name: "of no known type", message: 1, prompt: parts(1, assembly.Part{Type: "image", Text: "a pump"})},
 		{rule: "parts_order", name: "text before thinking", message: 7, provider: assembly.Anthropic, prompt: func() assembly.Prompt {
 			p := running(assembly.Anthropic)
@@ -214,6 +230,9 @@ func breaches() []breach {
 		{rule: "thinking_provider", name: "of another", message: 7, provider: assembly.Gemini, prompt: running(assembly.Anthropic)},
 		{rule: "thinking_provider", name: "of an earlier turn", message: 3, provider: assembly.Anthropic,
 			prompt: parts(3, thinking(assembly.Anthropic), call("c1"), call("c2"))},
+		{rule: "thinking_provider", name: "of the turn before", message: 5, provider: assembly.Anthropic,
+			prompt: parts(5, thinking(assembly.Anthropic), text("It leaks."))},
+		{rule: "thinking_provider", name: "of nobody", message: 7, prompt: running("")},
 		{rule: "thinking_provider", name: "half", message: 7, provider: assembly.OpenAIResponses, prompt: func() assembly.Prompt {
 			p := running(assembly.OpenAIResponses)
 			p.Messages[7].Parts[0].Raw = p.Messages[7].Parts[0].Raw[:9]
@@ -349,6 +368,21 @@ func TestRulesOfOneProviderAreAmongAll(t *testing.T) {
 	} {
 		if got := rulesOf(assembly.Check(p, provider)); !slices.Equal(got, want) {
 			t.Errorf("%q: broken: %v, want %v", provider, got, want)
+		}
+	}
+}
+
+// However many calls there are, it is the second of two results that is too many.
+func TestSecondResultIsTheLater(t *testing.T) {
+	for _, n := range []int{1, 5, 50} {
+		var calls, results []assembly.Part
+		for i := range n {
+			calls, results = append(calls, call(fmt.Sprint("c", i))), append(results, result(fmt.Sprint("c", i)))
+		}
+		p := assembly.Prompt{Messages: []assembly.Message{user(text("Look.")), assistant(calls...), user(append(results, results[0])...)}}
+		want := []assembly.Violation{{Rule: "results_called", Message: 2, Detail: fmt.Sprintf("the result in part %d is the second of its call", n)}}
+		if got := assembly.Check(p, ""); !slices.Equal(got, want) {
+			t.Errorf("%d calls: %v", n, got)
 		}
 	}
 }
@@ -707,7 +741,7 @@ func TestEveryEditIsFound(t *testing.T) {
 	})
 }
 
-// Were any rule quadratic, this would take minutes.
+// Were any rule quadratic, this would take far longer than all other tests.
 func TestCheckTakesHugePrompts(t *testing.T) {
 	const n = 50_000
 	var calls, results, mixed []assembly.Part
