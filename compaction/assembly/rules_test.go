@@ -29,11 +29,11 @@ func assistant(parts ...assembly.Part) assembly.Message {
 
 func text(s string) assembly.Part { return assembly.Part{Type: assembly.PartText, Text: s} }
 
-func call(id string) assembly.Part {
+func callPart(id string) assembly.Part {
 	return assembly.Part{Type: assembly.PartCall, ID: id, Name: "look_up", Raw: json.RawMessage(`{"q":"pump"}`)}
 }
 
-func result(id string) assembly.Part {
+func resultPart(id string) assembly.Part {
 	return assembly.Part{Type: assembly.PartResult, ID: id, Name: "look_up", Text: "it leaks"}
 }
 
@@ -59,8 +59,8 @@ func clean() assembly.Prompt {
 			user(text("Hello.")),
 			assistant(text("Good morning.")),
 			user(text("How is the pump?")),
-			assistant(text("I look."), call("c1"), call("c2")),
-			user(result("c1"), result("c2")),
+			assistant(text("I look."), callPart("c1"), callPart("c2")),
+			user(resultPart("c1"), resultPart("c2")),
 			with(assistant(text("It leaks.")), true),
 			user(text("Switch it off.")),
 		},
@@ -70,7 +70,7 @@ func clean() assembly.Prompt {
 // running is a turn in which the provider thought before it called a tool.
 func running(provider assembly.Provider) assembly.Prompt {
 	p := clean()
-	p.Messages = append(p.Messages, assistant(thinking(provider), text("I do."), call("c3")), user(result("c3")))
+	p.Messages = append(p.Messages, assistant(thinking(provider), text("I do."), callPart("c3")), user(resultPart("c3")))
 	return p
 }
 
@@ -130,7 +130,7 @@ func breaches() []breach {
 		return edited(func(p *assembly.Prompt) { p.Messages[message].Parts = parts })
 	}
 	renamed := func(id, name string) assembly.Prompt {
-		c, r := call(id), result(id)
+		c, r := callPart(id), resultPart(id)
 		c.Name, r.Name = name, name
 		return messages(func(m []assembly.Message) []assembly.Message {
 			m[3].Parts, m[4].Parts = []assembly.Part{c}, []assembly.Part{r}
@@ -138,9 +138,9 @@ func breaches() []breach {
 		})
 	}
 	input := func(raw string) assembly.Prompt {
-		c := call("c2")
+		c := callPart("c2")
 		c.Raw = json.RawMessage(raw)
-		return parts(3, call("c1"), c)
+		return parts(3, callPart("c1"), c)
 	}
 	parameters := func(raw string) assembly.Prompt {
 		return edited(func(p *assembly.Prompt) { p.Tools[0].Parameters = json.RawMessage(raw) })
@@ -165,30 +165,30 @@ func breaches() []breach {
 		{rule: "last_is_user", name: "the assistant's", message: 7, prompt: messages(func(m []assembly.Message) []assembly.Message {
 			return append(m, assistant(text("I begin")))
 		})},
-		{rule: "calls_answered", name: "one of two", message: 3, prompt: parts(4, result("c1"))},
+		{rule: "calls_answered", name: "one of two", message: 3, prompt: parts(4, resultPart("c1"))},
 		{rule: "calls_answered", name: "at the end", message: 7, prompt: messages(func(m []assembly.Message) []assembly.Message {
-			return append(m, with(assistant(call("c3")), true), user(text("Well?")))
+			return append(m, with(assistant(callPart("c3")), true), user(text("Well?")))
 		})},
-		{rule: "results_called", name: "of no call", message: 4, prompt: parts(4, result("c1"), result("c2"), result("c3"))},
-		{rule: "results_called", name: "two of one call", message: 4, prompt: parts(4, result("c1"), result("c2"), result("c1"))},
-		{rule: "results_called", name: "in the first message", message: 0, prompt: parts(0, result("c0"), text("Hello."))},
-		{rule: "results_first", name: "text before", message: 4, prompt: parts(4, text("Here."), result("c1"), result("c2"))},
-		{rule: "results_together", name: "text between", message: 4, prompt: parts(4, result("c1"), text("And."), result("c2"))},
+		{rule: "results_called", name: "of no call", message: 4, prompt: parts(4, resultPart("c1"), resultPart("c2"), resultPart("c3"))},
+		{rule: "results_called", name: "two of one call", message: 4, prompt: parts(4, resultPart("c1"), resultPart("c2"), resultPart("c1"))},
+		{rule: "results_called", name: "in the first message", message: 0, prompt: parts(0, resultPart("c0"), text("Hello."))},
+		{rule: "results_first", name: "text before", message: 4, prompt: parts(4, text("Here."), resultPart("c1"), resultPart("c2"))},
+		{rule: "results_together", name: "text between", message: 4, prompt: parts(4, resultPart("c1"), text("And."), resultPart("c2"))},
 		{rule: "results_together", name: "two messages", message: 5, also: []string{"roles_alternate", "calls_answered", "results_called", "pair_unbroken"},
 			prompt: messages(func(m []assembly.Message) []assembly.Message {
 				m[4].Parts = m[4].Parts[:1]
-				return slices.Insert(m, 5, user(result("c2")))
+				return slices.Insert(m, 5, user(resultPart("c2")))
 			})},
-		{rule: "result_name", name: "another", message: 4, prompt: parts(4, result("c1"), named(result("c2"), "switch_off"))},
-		{rule: "pair_unbroken", name: "text behind a call", message: 3, prompt: parts(3, call("c1"), text("And."), call("c2"))},
+		{rule: "result_name", name: "another", message: 4, prompt: parts(4, resultPart("c1"), named(resultPart("c2"), "switch_off"))},
+		{rule: "pair_unbroken", name: "text behind a call", message: 3, prompt: parts(3, callPart("c1"), text("And."), callPart("c2"))},
 		{rule: "pair_unbroken", name: "a message between", message: 3, also: []string{"roles_alternate", "calls_answered", "results_called"},
 			prompt: messages(func(m []assembly.Message) []assembly.Message {
 				return slices.Insert(m, 4, user(text("A refresh.")))
 			})},
 		{rule: "ids_unique", name: "of an earlier turn", message: 5, prompt: messages(func(m []assembly.Message) []assembly.Message {
-			return slices.Insert(m, 5, assistant(call("c1")), user(result("c1")))
+			return slices.Insert(m, 5, assistant(callPart("c1")), user(resultPart("c1")))
 		})},
-		{rule: "ids_unique", name: "of the same message", message: 3, prompt: parts(3, call("c1"), call("c2"), call("c2"))},
+		{rule: "ids_unique", name: "of the same message", message: 3, prompt: parts(3, callPart("c1"), callPart("c2"), callPart("c2"))},
 		{rule: "id_form", name: "a character", message: 3, prompt: renamed("call.1", "look_up")},
 		{rule: "id_form", name: "too long", message: 3, prompt: renamed(strings.Repeat("x", 41), "look_up")},
 		{rule: "id_form", name: "empty", message: 3, prompt: renamed("", "look_up")},
@@ -202,7 +202,7 @@ func breaches() []breach {
 		{rule: "input_object", name: "not UTF-8", message: 3, prompt: input("{\"q\":\"\xff\"}")},
 		{rule: "no_blank_text", name: "white space", message: 1, prompt: parts(1, text(" \n\u2003"))},
 		{rule: "no_blank_text", name: "separators", message: 1, prompt: parts(1, text("\x1c\x1f"))},
-		{rule: "no_blank_text", name: "a result", message: 4, prompt: parts(4, result("c1"), assembly.Part{Type: assembly.PartResult, ID: "c2", Name: "look_up"})},
+		{rule: "no_blank_text", name: "a result", message: 4, prompt: parts(4, resultPart("c1"), assembly.Part{Type: assembly.PartResult, ID: "c2", Name: "look_up"})},
 		{rule: "no_blank_text", name: "of another type", message: 0, prompt: parts(0, assembly.Part{Type: assembly.PartOther})},
 		{rule: "no_blank_text", name: "no parts", message: 1, prompt: parts(1)},
 		// No breakpoint is missed where none can stand.
@@ -224,12 +224,12 @@ func breaches() []breach {
 			return p
 		}()},
 		{rule: "parts_order", name: "the user thinks", message: 2, prompt: parts(2, thinking(assembly.Anthropic), text("How is the pump?"))},
-		{rule: "parts_order", name: "the user calls", message: 2, also: []string{"calls_answered"}, prompt: parts(2, text("How is the pump?"), call("c0"))},
-		{rule: "parts_order", name: "the assistant answers", message: 1, also: []string{"results_called"}, prompt: parts(1, result("c0"))},
+		{rule: "parts_order", name: "the user calls", message: 2, also: []string{"calls_answered"}, prompt: parts(2, text("How is the pump?"), callPart("c0"))},
+		{rule: "parts_order", name: "the assistant answers", message: 1, also: []string{"results_called"}, prompt: parts(1, resultPart("c0"))},
 		{rule: "thinking_provider", name: "of no provider", message: 7, prompt: running(assembly.Anthropic)},
 		{rule: "thinking_provider", name: "of another", message: 7, provider: assembly.Gemini, prompt: running(assembly.Anthropic)},
 		{rule: "thinking_provider", name: "of an earlier turn", message: 3, provider: assembly.Anthropic,
-			prompt: parts(3, thinking(assembly.Anthropic), call("c1"), call("c2"))},
+			prompt: parts(3, thinking(assembly.Anthropic), callPart("c1"), callPart("c2"))},
 		{rule: "thinking_provider", name: "of the turn before", message: 5, provider: assembly.Anthropic,
 			prompt: parts(5, thinking(assembly.Anthropic), text("It leaks."))},
 		{rule: "thinking_provider", name: "of nobody", message: 7, prompt: running("")},
@@ -377,7 +377,7 @@ func TestSecondResultIsTheLater(t *testing.T) {
 	for _, n := range []int{1, 5, 50} {
 		var calls, results []assembly.Part
 		for i := range n {
-			calls, results = append(calls, call(fmt.Sprint("c", i))), append(results, result(fmt.Sprint("c", i)))
+			calls, results = append(calls, callPart(fmt.Sprint("c", i))), append(results, resultPart(fmt.Sprint("c", i)))
 		}
 		p := assembly.Prompt{Messages: []assembly.Message{user(text("Look.")), assistant(calls...), user(append(results, results[0])...)}}
 		want := []assembly.Violation{{Rule: "results_called", Message: 2, Detail: fmt.Sprintf("the result in part %d is the second of its call", n)}}
@@ -418,8 +418,8 @@ func TestBreakpointReachEitherWay(t *testing.T) {
 	prompt := func(beforeTurn, beforeResults bool) assembly.Prompt {
 		return assembly.Prompt{Messages: []assembly.Message{
 			user(text("Hello.")), with(assistant(text("Good morning.")), beforeTurn),
-			user(text("Look.")), with(assistant(call("c1")), beforeResults),
-			user(result("c1"), text("A refresh, or words of the user.")),
+			user(text("Look.")), with(assistant(callPart("c1")), beforeResults),
+			user(resultPart("c1"), text("A refresh, or words of the user.")),
 		}}
 	}
 	for _, c := range []struct{ turn, results, broken bool }{{true, false, false}, {false, true, false}, {true, true, false}, {false, false, true}} {
@@ -433,7 +433,7 @@ func TestThinkingStaysInTheRunningTurn(t *testing.T) {
 	p := running(assembly.Anthropic)
 	// Told in the middle of the turn, so thinking before it may stay.
 	p.Messages[8].Parts = append(p.Messages[8].Parts, text("A refresh."))
-	p.Messages = append(p.Messages, assistant(thinking(assembly.Anthropic), call("c4")), user(result("c4")))
+	p.Messages = append(p.Messages, assistant(thinking(assembly.Anthropic), callPart("c4")), user(resultPart("c4")))
 	if got := assembly.Check(p, assembly.Anthropic); len(got) != 0 {
 		t.Errorf("in the running turn: %v", got)
 	}
@@ -447,7 +447,7 @@ func TestThinkingStaysInTheRunningTurn(t *testing.T) {
 func TestRuleError(t *testing.T) {
 	p := clean()
 	p.System = " "
-	p.Messages = append(p.Messages, assistant(call("")), user(text(" ")), assistant(text("No.")))
+	p.Messages = append(p.Messages, assistant(callPart("")), user(text(" ")), assistant(text("No.")))
 	err := fmt.Errorf("assemble: %w", &assembly.RuleError{Provider: assembly.Gemini, Violations: assembly.Check(p, assembly.Gemini)})
 	var broken *assembly.RuleError
 	if !errors.As(err, &broken) || broken.Provider != assembly.Gemini || len(broken.Violations) != 5 {
@@ -511,8 +511,8 @@ func generated(r *rapid.T, provider assembly.Provider) assembly.Prompt {
 			for range rapid.IntRange(1, 9).Draw(r, "calls") {
 				ids++
 				id := fmt.Sprint("call_", ids)
-				said.Parts = append(said.Parts, call(id))
-				told.Parts = append(told.Parts, result(id))
+				said.Parts = append(said.Parts, callPart(id))
+				told.Parts = append(told.Parts, resultPart(id))
 			}
 			told.Parts = rapid.Permutation(told.Parts).Draw(r, "results")
 			p.Messages = append(p.Messages, said, told)
@@ -635,7 +635,7 @@ func TestEveryEditIsFound(t *testing.T) {
 			i, ok := at(r, p, has(assembly.PartCall))
 			if ok {
 				id := p.Messages[i].Parts[first(p.Messages[i], assembly.PartCall)].ID
-				p.Messages = append(p.Messages, assistant(call(id)), user(result(id)))
+				p.Messages = append(p.Messages, assistant(callPart(id)), user(resultPart(id)))
 			}
 			return ok
 		}},
@@ -677,7 +677,7 @@ func TestEveryEditIsFound(t *testing.T) {
 			return ok
 		}},
 		{"let the user call", "parts_order", func(r *rapid.T, p *assembly.Prompt) bool {
-			p.Messages[0].Parts = append(p.Messages[0].Parts, call("call_0"))
+			p.Messages[0].Parts = append(p.Messages[0].Parts, callPart("call_0"))
 			return true
 		}},
 		{"change who thought", "thinking_provider", func(r *rapid.T, p *assembly.Prompt) bool {
@@ -748,18 +748,18 @@ func TestCheckTakesHugePrompts(t *testing.T) {
 	messages := make([]assembly.Message, 0, n)
 	for i := range n {
 		id := fmt.Sprint("c", i)
-		calls = append(calls, call(id))
-		results = append(results, result(fmt.Sprint("c", n-i)))
+		calls = append(calls, callPart(id))
+		results = append(results, resultPart(fmt.Sprint("c", n-i)))
 		if i%10 == 0 {
-			mixed = append(mixed, result("r"), text("a"), call("r"), thinking("x"))
+			mixed = append(mixed, resultPart("r"), text("a"), callPart("r"), thinking("x"))
 		}
-		messages = append(messages, user(result(id)), assistant(call(id)))
+		messages = append(messages, user(resultPart(id)), assistant(callPart(id)))
 	}
 	for name, p := range map[string]assembly.Prompt{
 		"one pair":      {Messages: []assembly.Message{user(text("a")), assistant(calls...), user(results...)}},
 		"one message":   {Messages: []assembly.Message{user(mixed...)}},
 		"many messages": {Messages: messages},
-		"only users":    {Messages: slices.Repeat([]assembly.Message{user(result("a"))}, n)},
+		"only users":    {Messages: slices.Repeat([]assembly.Message{user(resultPart("a"))}, n)},
 	} {
 		if got := assembly.Check(p, ""); len(got) == 0 {
 			t.Errorf("%s: nothing found", name)
@@ -806,7 +806,7 @@ func long() assembly.Prompt {
 		p.Messages = append(p.Messages, user(text("How is the pump today, and is anything new about it?")))
 		for round := range 4 {
 			a, b := fmt.Sprintf("call_%d_%d_a", turn, round), fmt.Sprintf("call_%d_%d_b", turn, round)
-			p.Messages = append(p.Messages, assistant(text("I look."), call(a), call(b)), user(result(a), result(b)))
+			p.Messages = append(p.Messages, assistant(text("I look."), callPart(a), callPart(b)), user(resultPart(a), resultPart(b)))
 		}
 		p.Messages = append(p.Messages, assistant(text("It leaks.")))
 	}
