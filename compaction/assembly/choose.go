@@ -123,7 +123,7 @@ func (a *assembler) protect(unit []int) []bool {
 			keeps[unit[i]] = true
 			fallthrough
 		default:
-			if !input && (e.Source == memory.SourceUser || e.Source == memory.SourceUnknown) {
+			if !input && (e.Source == memory.SourceUser || e.Source == memory.SourceUnknown && e.Role == memory.RoleUser) {
 				input = true
 				keeps[unit[i]] = true
 			}

@@ -55,6 +55,10 @@ type composer struct {
 	// the number of messages up to the last that holds a summary.
 	inputs       []int
 	summariesEnd int
+	// thinks says that the thoughts of the message in hand go in; answered is how
+	// many results it has so far.
+	thinks   bool
+	answered int
 	// answerable says that the last message ends with something to answer.
 	answerable bool
 	besideDone bool
@@ -88,7 +92,8 @@ func (c *composer) message(rows []transcript.Row) {
 		role = memory.RoleAssistant
 	}
 	m := c.open(role)
-	c.answerable = false
+	c.answerable, c.thinks = false, c.keepsThoughts(rows)
+	c.answered = 0
 	for order := range orders {
 		for i := range rows {
 			r := &rows[i]
@@ -123,6 +128,41 @@ func (c *composer) message(rows []transcript.Row) {
 	}
 }
 
+// keepsThoughts reports whether the thoughts of an assistant's message go back to
+// the model. They do in the turn that goes on; those of earlier turns are done.
+// They must be as the model had them, in their place before what followed: not
+// those that stood between other parts, and none after something before them was
+// cut away.
+func (c *composer) keepsThoughts(rows []transcript.Row) bool {
+	if len(rows) != 1 || c.lastInput < 0 || rows[0].Origin < c.lastInput || c.in.Recovery > RecoverNothing {
+		return false
+	}
+	parts := rows[0].Parts
+	for i := 1; i < len(parts); i++ {
+		if parts[i].Type == transcript.PartThinking && parts[i-1].Type != transcript.PartThinking {
+			return false
+		}
+	}
+	return true
+}
+
+// calledName returns the name in the call that a result answers, which is what
+// providers want to read in it. The results of a turn are in the order of its
+// calls.
+func (c *composer) calledName(r *transcript.Row) string {
+	calls := c.messages[len(c.messages)-2].Parts
+	k := len(calls) - 1
+	for k > 0 && calls[k-1].Type == PartCall {
+		k--
+	}
+	k += c.answered
+	c.answered++
+	if k < len(calls) && calls[k].ID == r.CallID {
+		return calls[k].Name
+	}
+	return r.ToolName
+}
+
 // input notes that message at begins a turn.
 func (c *composer) input(at int) {
 	if n := len(c.inputs); n == 0 || c.inputs[n-1] != at {
@@ -149,12 +189,11 @@ func (c *composer) part(r *transcript.Row, k int) (Part, bool) {
 	out := Part{Text: p.Text, Entry: r.Origin}
 	switch {
 	case r.Role == memory.RoleTool:
-		out.Type, out.ID, out.Name, out.IsError = PartResult, r.CallID, r.ToolName, r.IsError
+		out.Type, out.ID, out.Name, out.IsError = PartResult, r.CallID, c.calledName(r), r.IsError
 	case p.Type == transcript.PartCall:
 		out.Type, out.ID, out.Name, out.Raw = PartCall, p.ID, p.Name, p.Raw
 	case p.Type == transcript.PartThinking:
-		// Only those of the turn that goes on; those of earlier ones are done.
-		if c.lastInput < 0 || r.Origin < c.lastInput {
+		if !c.thinks {
 			return Part{}, false
 		}
 		out.Type, out.Name, out.Raw = PartThinking, p.Name, p.Raw

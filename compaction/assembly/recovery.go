@@ -64,7 +64,8 @@ const shortResult = 128
 
 // leavesOut tells for each item whether the stage leaves it out, whatever room
 // there is: what stands before the last messages, but neither the other half of
-// a tool's call or result among those, nor the last input. It takes linear time.
+// a tool's call or result among those, nor the last input, nor the last one of a
+// person. It takes linear time.
 func (r Recovery) leavesOut(items []memory.Item) []bool {
 	out := make([]bool, len(items))
 	keep := 4
@@ -76,14 +77,15 @@ func (r Recovery) leavesOut(items []memory.Item) []bool {
 	}
 	units := unitsOf(items)
 	stays := make([]bool, len(items)) // by unit
-	input := false
+	input, users := false, false
 	for i := len(items) - 1; i >= 0; i-- {
 		m := items[i].Message
 		if m == nil {
 			continue
 		}
-		last := !input && isInput(m)
+		last := isInput(m) && (!input || !users && m.IsUsers())
 		input = input || last
+		users = users || last && m.IsUsers()
 		if keep > 0 || last {
 			stays[units.find(i)] = true
 		}

@@ -46,6 +46,9 @@ type assembler struct {
 // collect turns everything into rows and entries.
 func (a *assembler) collect() {
 	in := &a.in
+	if isBlank(in.System) {
+		in.System = ""
+	}
 	blocks := 0
 	for i := range in.Items {
 		if m := in.Items[i].Message; m != nil {
@@ -88,7 +91,7 @@ func (a *assembler) collect() {
 	}
 	a.tellOrphans()
 	a.beside = memory.ShownIn(in.Mode, in.Beside)
-	if strings.TrimSpace(a.beside) != "" {
+	if !isBlank(a.beside) {
 		a.entries = append(a.entries, Entry{
 			Kind: KindBeside, Role: memory.RoleUser, Tokens: a.count(a.beside), Included: true, Reason: ReasonBeside, External: sources(in.Beside),
 		})
@@ -282,7 +285,7 @@ func showsAnything(parts []transcript.Part) bool {
 // row of its own.
 func (a *assembler) part(role memory.Role, b *memory.Block, entry, index int) (transcript.Part, bool) {
 	text := func(s string) (transcript.Part, bool) {
-		return transcript.Part{Type: transcript.PartText, Text: s}, strings.TrimSpace(s) != ""
+		return transcript.Part{Type: transcript.PartText, Text: s}, !isBlank(s)
 	}
 	isPlain := b.File.IsZero()
 	switch b.Type {
