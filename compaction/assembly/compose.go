@@ -41,7 +41,7 @@ func (a *assembler) compose() Prompt {
 	}
 	c.close()
 	p.Messages = c.messages
-	placeBreakpoints(&p, c.inputs, c.summariesEnd-1)
+	placeBreakpoints(&p, c.inputs(), c.summariesEnd-1)
 	return p
 }
 
@@ -51,10 +51,9 @@ type composer struct {
 	*assembler
 	parts    []Part // of all messages
 	messages []Message
-	// inputs are the messages that begin a turn; summariesEnd is
-	// the number of messages up to the last that holds a summary.
-	inputs       []int
-	summariesEnd int
+	// inputAt is the message with the last input; summariesEnd is the number of
+	// messages up to the last that holds a summary.
+	inputAt, summariesEnd int
 	// thinks says that the thoughts of the message in hand go in; answered is how
 	// many results it has so far.
 	thinks   bool
@@ -115,17 +114,30 @@ func (c *composer) message(rows []transcript.Row) {
 	if role != memory.RoleUser {
 		return
 	}
-	input, results := false, false
 	for i := range rows {
 		if c.entries[rows[i].Origin].Kind == KindSummary {
 			c.summariesEnd = at + 1
 		}
-		input = input || c.isInput(&rows[i])
-		results = results || rows[i].Role == memory.RoleTool
+		if rows[i].Origin == c.lastInput {
+			c.inputAt = at
+		}
 	}
-	if input || !results {
-		c.input(at)
+}
+
+// inputs returns the messages that begin a turn. A user's words beside results
+// may be told in the middle of one; they are the input if the last one is.
+func (c *composer) inputs() []int {
+	opens := (*Message).saysOnly
+	if c.messages[c.inputAt].has(PartResult) {
+		opens = (*Message).says
 	}
+	var inputs []int
+	for i := range c.messages {
+		if opens(&c.messages[i]) {
+			inputs = append(inputs, i)
+		}
+	}
+	return inputs
 }
 
 // keepsThoughts reports whether the thoughts of an assistant's message go back to
@@ -161,13 +173,6 @@ func (c *composer) calledName(r *transcript.Row) string {
 		return calls[k].Name
 	}
 	return r.ToolName
-}
-
-// input notes that message at begins a turn.
-func (c *composer) input(at int) {
-	if n := len(c.inputs); n == 0 || c.inputs[n-1] != at {
-		c.inputs = append(c.inputs, at)
-	}
 }
 
 func (c *composer) order(r *transcript.Row, p *transcript.Part) int {
@@ -238,7 +243,7 @@ func (c *composer) close() {
 	}
 	if !c.answerable {
 		c.note(closingNote, ReasonClosing)
-		c.input(len(c.messages) - 1)
+		c.inputAt = len(c.messages) - 1
 	}
 }
 

@@ -104,8 +104,19 @@ func (r Recovery) leavesOut(items []memory.Item) []bool {
 
 // isInput reports whether the assistant is to answer m, whoever says it.
 func isInput(m *memory.Message) bool {
-	return (m.Role == memory.RoleUser || m.Role == memory.RoleSystem) && !m.IsRefresh() &&
-		slices.ContainsFunc(m.Blocks, func(b memory.Block) bool { return b.Type != memory.BlockToolResult })
+	return (m.Role == memory.RoleUser || m.Role == memory.RoleSystem) && !m.IsRefresh() && slices.ContainsFunc(m.Blocks, isWords)
+}
+
+func isWords(b memory.Block) bool {
+	switch b.Type {
+	case memory.BlockToolResult, memory.BlockThinking:
+		return false
+	case memory.BlockText:
+		return !isBlank(b.Text)
+	case memory.BlockExternal:
+		return !b.External.IsEmpty()
+	}
+	return true
 }
 
 // itemUnits tells which items stay or go together: a tool's result and its call,
