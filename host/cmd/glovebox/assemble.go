@@ -16,6 +16,8 @@ import (
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/compaction/transcript/vectors"
+	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -278,8 +280,9 @@ type dumpHead struct {
 	// Budget is nil if the file has none.
 	Budget   *int              `json:"budget,omitempty"`
 	Provider assembly.Provider `json:"provider,omitempty"`
-	// FreshTail is as that of assembly.Input.
-	FreshTail int `json:"fresh_tail,omitempty"`
+	// Mode and FreshTail are as those of assembly.Input.
+	Mode      boundary.Mode `json:"mode,omitempty"`
+	FreshTail int           `json:"fresh_tail,omitempty"`
 }
 
 // dumpItem has exactly one of its fields.
@@ -375,6 +378,9 @@ func readDump(data []byte) (dump, error) {
 	if d.FreshTail < 0 {
 		return d, fmt.Errorf("fresh_tail: %d is no number of messages", d.FreshTail)
 	}
+	if _, err := boundary.ParseMode(string(d.Mode)); err != nil {
+		return d, fmt.Errorf("mode: %w", err)
+	}
 	if !isProvider(d.Provider) {
 		return d, fmt.Errorf("provider: %.40q is not one of %s", d.Provider, providerNames)
 	}
@@ -455,7 +461,7 @@ func (d dump) checkOrder() error {
 
 // input is what assembly takes.
 func (d dump) input(options assembleOptions) (assembly.Input, error) {
-	in := assembly.Input{System: d.System, Tools: d.Tools, Turn: d.Turn, FreshTail: d.FreshTail, Provider: cmp.Or(options.provider, d.Provider)}
+	in := assembly.Input{System: d.System, Tools: d.Tools, Turn: d.Turn, FreshTail: d.FreshTail, Mode: d.Mode, Provider: cmp.Or(options.provider, d.Provider)}
 	switch {
 	case options.budget != nil:
 		in.Budget = *options.budget
@@ -517,8 +523,12 @@ func (a *app) assembleDump(data []byte, options assembleOptions) error {
 // printDump writes what a prompt was made of, an item a line. Blocks stand in it
 // in their own bytes, which an encoder of the whole would reformat: what a tool was
 // called with goes into the prompt byte for byte.
-func (a *app) printDump(prompt assembly.Prompt, report assembly.Report, frontier memory.Frontier, freshTail int) error {
-	head, err := compact(dumpHead{System: prompt.System, Tools: prompt.Tools, Budget: &report.Budget, FreshTail: freshTail})
+func (a *app) printDump(prompt assembly.Prompt, report assembly.Report, frontier memory.Frontier, config host.Config) error {
+	mode, err := boundary.ParseMode(config.Boundary.Mode)
+	if err != nil {
+		return fmt.Errorf("boundary.mode: %w", err)
+	}
+	head, err := compact(dumpHead{System: prompt.System, Tools: prompt.Tools, Budget: &report.Budget, Mode: mode, FreshTail: config.Compaction.KeepRecent})
 	if err != nil {
 		return err
 	}

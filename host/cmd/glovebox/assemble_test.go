@@ -12,6 +12,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/sqlite"
 )
@@ -31,12 +32,12 @@ func TestDumpGivesTheSamePrompt(t *testing.T) {
 	for i := range 30 {
 		transcript += fmt.Sprintf(`,{"role":"user","content":"question %[1]d, at some length and with words"},
 			{"role":"assistant","content":[{"type":"tool_call","id":"c%[1]d","name":"look","input": { "b" : %[1]d,  "a":"<x>" }}]},
-			{"role":"tool","name":"look","tool_call_id":"c%[1]d","content":"found %[1]d"},
+			{"role":"tool","tool_call_id":"c%[1]d","content":"found %[1]d"},
 			{"role":"assistant","content":[{"type":"text","text":"answer %[1]d"}, { "type" : "hologram", "x" : [ 1, 2 ] }]}`, i)
 	}
 	transcript += `,{"role":"user","content":"and now?"}]}`
 	config := filepath.Join(data, "glovebox.toml")
-	if err := os.WriteFile(config, []byte("[compaction]\nkeep_recent = 5\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("[compaction]\nkeep_recent = 5\n[boundary]\nmode = \"datamark\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if code, _, stderr := glovebox(transcript, "session", "import", "-", "--data", data); code != 0 {
@@ -70,6 +71,9 @@ func TestDumpGivesTheSamePrompt(t *testing.T) {
 					t.Fatal(err)
 				}
 				want, wantReport := contextOf(t, data, budget)
+				if in.Mode != boundary.ModeDatamark {
+					t.Errorf("the mode is %q", in.Mode)
+				}
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("got  %+v\nwant %+v", got, want)
 				}

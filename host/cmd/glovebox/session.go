@@ -249,7 +249,7 @@ func (a *app) sessionContext() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return a.printDump(prompt, report, frontier, config.Compaction.KeepRecent)
+					return a.printDump(prompt, report, frontier, config)
 				}
 				if a.asJSON {
 					return a.printJSON(struct {
