@@ -35,6 +35,14 @@ type call struct {
 // seed makes every run the same.
 const seed = 5
 
+// The indices of generated sets.
+const (
+	shortTurns = iota
+	longTurns
+	withTools
+	withPauses
+)
+
 // generated are the chats that nobody had: with short turns, with long ones,
 // with tools, and with a user who comes back after hours.
 func generated(exchanges int) []set {
@@ -57,9 +65,9 @@ func generated(exchanges int) []set {
 		return exchange{said: t.words(20, 120), answer: t.words(120, 300)}
 	}
 	return []set{
-		{"short turns", chat(1, short)},
-		{"long turns", chat(2, long)},
-		{"tools", chat(3, func(t *teller) exchange {
+		shortTurns: {"short turns", chat(1, short)},
+		longTurns:  {"long turns", chat(2, long)},
+		withTools: {"tools", chat(3, func(t *teller) exchange {
 			e := short(t)
 			switch n := t.IntN(20); {
 			case n == 0:
@@ -72,7 +80,7 @@ func generated(exchanges int) []set {
 			}
 			return e
 		})},
-		{"pauses", chat(4, func(t *teller) exchange {
+		withPauses: {"pauses", chat(4, func(t *teller) exchange {
 			e := short(t)
 			if t.IntN(8) == 0 {
 				e.pause = t.between(10, 600) * time.Minute

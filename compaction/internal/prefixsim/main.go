@@ -94,11 +94,19 @@ type measured struct {
 	ReusePart float64 `json:"reuse"`
 	ReadPart  float64 `json:"read_part"`
 	Cost      float64 `json:"cost"`
+	// AtMost is what ReusePart would be if prompts of this length only ever
+	// grew at their end: the rest is said or remembered in the turn itself.
+	AtMost float64 `json:"reuse_at_most"`
+
+	// new are the tokens that were not reused in the grown prompts, those that
+	// begin with what should have stayed.
+	new, grown int
 }
 
 func (m *measured) finish() {
 	of := float64(max(m.Tokens, 1))
 	m.ReusePart, m.ReadPart = float64(m.Reused)/of, float64(m.Read)/of
+	m.AtMost = 1 - float64(m.new)/float64(max(m.grown, 1))*float64(m.Prompts)/of
 	m.Cost = (priceRead*float64(m.Read) + priceWritten*float64(m.Written) + float64(m.Plain)) / of
 }
 
@@ -144,11 +152,11 @@ func removeStore(path string) error {
 
 func table(out io.Writer, results []measured) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "chats\tpolicy\tturns\tprompts\ttokens each\tchanges\treused %\tread %\twritten %\tcost\tover\t")
+	fmt.Fprintln(w, "chats\tpolicy\tturns\tprompts\ttokens each\tchanges\treused %\tat most\tread %\twritten %\tcost\tover\t")
 	for _, m := range results {
 		percent := func(n int) float64 { return 100 * float64(n) / float64(max(m.Tokens, 1)) }
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.3f\t%d\t\n", m.Set, m.Policy, m.Turns, m.Prompts,
-			m.Tokens/max(m.Prompts, 1), m.Changes, percent(m.Reused), percent(m.Read), percent(m.Written), m.Cost, m.Over)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.3f\t%d\t\n", m.Set, m.Policy, m.Turns, m.Prompts,
+			m.Tokens/max(m.Prompts, 1), m.Changes, percent(m.Reused), 100*m.AtMost, percent(m.Read), percent(m.Written), m.Cost, m.Over)
 	}
 	return w.Flush()
 }

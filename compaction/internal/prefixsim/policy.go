@@ -245,8 +245,12 @@ func (s *simulation) prompt(ctx context.Context, turn int, near memory.Block) er
 	if report.OverBudget || prompt.Tokens > s.budget {
 		s.Over++
 	}
-	if same := common(s.before, blocks); same < s.stays {
+	switch {
+	case common(s.before, blocks) < s.stays:
 		s.Changes++
+	case s.before != nil:
+		s.grown++
+		s.new += report.PrefixReuse.Of - report.PrefixReuse.Tokens
 	}
 	s.before, s.stays = blocks, stays
 	read, written, plain := s.cache.send(s.at, blocks)
