@@ -22,9 +22,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -95,7 +98,8 @@ type measured struct {
 	ReadPart  float64 `json:"read_part"`
 	Cost      float64 `json:"cost"`
 	// AtMost is what ReusePart would be if prompts of this length only ever
-	// grew at their end: the rest is said or remembered in the turn itself.
+	// grew at their end: the rest is said or remembered in the turn itself. It is
+	// 0 if no prompt ever grew.
 	AtMost float64 `json:"reuse_at_most"`
 
 	// new are the tokens that were not reused in the grown prompts, those that
@@ -106,7 +110,9 @@ type measured struct {
 func (m *measured) finish() {
 	of := float64(max(m.Tokens, 1))
 	m.ReusePart, m.ReadPart = float64(m.Reused)/of, float64(m.Read)/of
-	m.AtMost = 1 - float64(m.new)/float64(max(m.grown, 1))*float64(m.Prompts)/of
+	if m.grown > 0 {
+		m.AtMost = 1 - float64(m.new)/float64(m.grown)*float64(m.Prompts)/of
+	}
 	m.Cost = (priceRead*float64(m.Read) + priceWritten*float64(m.Written) + float64(m.Plain)) / of
 }
 
@@ -116,38 +122,33 @@ func run(ctx context.Context, o options, sets []set, asJSON bool, out io.Writer)
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var results []measured
-	for _, s := range sets {
-		for _, p := range policies(o.intervals) {
-			m := measured{Policy: p.name, Set: s.name}
-			for _, c := range s.chats {
-				path := filepath.Join(dir, fmt.Sprintf("%d.db", m.Turns+len(results)))
-				if err := m.chat(ctx, path, p, c, o.budget); err != nil {
-					return fmt.Errorf("%s, %s: %w", s.name, p.name, err)
+	all := policies(o.intervals)
+	results := make([]measured, len(sets)*len(all))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, s := range sets {
+		for j, p := range all {
+			n := i*len(all) + j
+			group.Go(func() error {
+				m := &results[n]
+				m.Policy, m.Set = p.name, s.name
+				for k, c := range s.chats {
+					if err := m.chat(ctx, filepath.Join(dir, fmt.Sprintf("%d-%d.db", n, k)), p, c, o.budget); err != nil {
+						return fmt.Errorf("%s, %s: %w", s.name, p.name, err)
+					}
 				}
-				if err := removeStore(path); err != nil {
-					return err
-				}
-			}
-			m.finish()
-			results = append(results, m)
+				m.finish()
+				return nil
+			})
 		}
+	}
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	if asJSON {
 		return json.NewEncoder(out).Encode(results)
 	}
 	return table(out, results)
-}
-
-func removeStore(path string) error {
-	files, err := filepath.Glob(path + "*")
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		err = errors.Join(err, os.RemoveAll(f))
-	}
-	return err
 }
 
 func table(out io.Writer, results []measured) error {
