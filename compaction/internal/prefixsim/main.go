@@ -153,11 +153,11 @@ func run(ctx context.Context, o options, sets []set, asJSON bool, out io.Writer)
 
 func table(out io.Writer, results []measured) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "chats\tpolicy\tturns\tprompts\ttokens each\tchanges\treused %\tat most\tread %\twritten %\tcost\tover\t")
+	fmt.Fprintln(w, "chats\tpolicy\tturns\tprompts\ttokens each\tchanges\treused %\tat most\tread %\twritten %\tcost\tcost each\tover\t")
 	for _, m := range results {
 		percent := func(n int) float64 { return 100 * float64(n) / float64(max(m.Tokens, 1)) }
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.3f\t%d\t\n", m.Set, m.Policy, m.Turns, m.Prompts,
-			m.Tokens/max(m.Prompts, 1), m.Changes, percent(m.Reused), 100*m.AtMost, percent(m.Read), percent(m.Written), m.Cost, m.Over)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.3f\t%.0f\t%d\t\n", m.Set, m.Policy, m.Turns, m.Prompts,
+			m.Tokens/max(m.Prompts, 1), m.Changes, percent(m.Reused), 100*m.AtMost, percent(m.Read), percent(m.Written), m.Cost, m.Cost*float64(m.Tokens)/float64(max(m.Prompts, 1)), m.Over)
 	}
 	return w.Flush()
 }

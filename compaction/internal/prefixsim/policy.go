@@ -20,8 +20,10 @@ import (
 type policy struct {
 	name   string
 	config compaction.Config
-	// oldest says that what is oldest is left out when there is no room, and
-	// nothing is summarised.
+	// bare says that nothing is summarised: assembly leaves out what has no room.
+	bare bool
+	// oldest says that just as many of the oldest turns are left out as there is
+	// no room for, and nothing is summarised.
 	oldest bool
 	// inSystem puts what changes per turn into the system text.
 	inSystem bool
@@ -44,6 +46,7 @@ func policies(intervals []int) []policy {
 	}
 	return append(all,
 		policy{name: "two marks, memory in the system text", config: marks, inSystem: true},
+		policy{name: "no compaction", bare: true},
 		policy{name: "drop oldest", oldest: true},
 		policy{name: "summarise every turn", config: compaction.Config{Interval: 1}},
 	)
@@ -100,7 +103,7 @@ type simulation struct {
 	agent   memory.AgentID
 	session memory.SessionID
 
-	// said is every message, for the policy that summarises none.
+	// said is every message, for the policies that summarise none.
 	said []memory.Item
 
 	at     time.Time
@@ -274,9 +277,12 @@ func (s *simulation) assemble(ctx context.Context, turn int, near memory.Block) 
 	in := assembly.Input{
 		System: system, Tools: tools, Turn: fmt.Sprint(turn), Beside: []memory.Block{near}, Budget: s.budget, Previous: s.trace,
 	}
-	if s.policy.oldest {
+	switch {
+	case s.policy.bare:
+		in.Items = s.said
+	case s.policy.oldest:
 		in.Items = newest(s.said, s.budget-s.window(near).System)
-	} else {
+	default:
 		frontier, err := s.store.Frontier(ctx, s.user, s.session)
 		if err != nil {
 			return assembly.Prompt{}, assembly.Report{}, err
