@@ -170,7 +170,8 @@ func isCall(p transcript.Part) bool { return p.Type == transcript.PartCall }
 // refresh, not a tool's words.
 func (a *assembler) isInput(r *transcript.Row) bool {
 	e := &a.entries[r.Origin]
-	return (r.Role == memory.RoleUser || r.Role == memory.RoleSystem) && e.Role != memory.RoleTool &&
+	isResult := r.ToolName != "" // one that became words
+	return (r.Role == memory.RoleUser || r.Role == memory.RoleSystem) && e.Role != memory.RoleTool && !isResult &&
 		(e.Kind == KindMessage || e.Kind == KindLive && e.Source != memory.SourceContextInjection)
 }
 

@@ -1,6 +1,8 @@
 package assembly
 
 import (
+	"slices"
+
 	"github.com/gloveboxhq/glovebox/compaction/transcript"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -40,6 +42,7 @@ func (a *assembler) compose() Prompt {
 		begin = end
 	}
 	c.close()
+	c.dropThoughts()
 	p.Messages = c.messages
 	placeBreakpoints(&p, c.inputs(), c.summariesEnd-1)
 	return p
@@ -141,12 +144,11 @@ func (c *composer) inputs() []int {
 }
 
 // keepsThoughts reports whether the thoughts of an assistant's message go back to
-// the model. They do in the turn that goes on; those of earlier turns are done.
-// They must be as the model had them, in their place before what followed: not
-// those that stood between other parts, and none after something before them was
-// cut away.
+// the model, should its turn go on. They must be as the model had them, in their
+// place before what followed: not those that stood between other parts, and none
+// after something before them was cut away.
 func (c *composer) keepsThoughts(rows []transcript.Row) bool {
-	if len(rows) != 1 || c.lastInput < 0 || rows[0].Origin < c.lastInput || c.in.Recovery > RecoverNothing {
+	if len(rows) != 1 || c.in.Recovery > RecoverNothing {
 		return false
 	}
 	parts := rows[0].Parts
@@ -156,6 +158,16 @@ func (c *composer) keepsThoughts(rows []transcript.Row) bool {
 		}
 	}
 	return true
+}
+
+// dropThoughts takes the thoughts of earlier turns out: they are done.
+func (c *composer) dropThoughts() {
+	turn := lastBefore(c.messages, len(c.messages), (*Message).saysOnly)
+	for i := range max(turn, 0) {
+		if m := &c.messages[i]; m.has(PartThinking) {
+			m.Parts = slices.DeleteFunc(m.Parts, func(p Part) bool { return p.Type == PartThinking })
+		}
+	}
 }
 
 // calledName returns the name in the call that a result answers, which is what
