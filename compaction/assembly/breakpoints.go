@@ -1,7 +1,5 @@
 package assembly
 
-import "strings"
-
 // Facts about Anthropic's cache, which is the one that wants breakpoints
 // (platform.claude.com/docs/en/build-with-claude/prompt-caching, read 2026-11):
 // a request has at most four; an entry is written only at a breakpoint; for each
@@ -74,22 +72,9 @@ func inputBefore(inputs []int) int {
 	return -1
 }
 
-// breakable returns the last message up to i that may have a breakpoint, or -1:
-// providers refuse one on a thought and on an empty text.
+// breakable returns the last message up to i that may have a breakpoint, or -1.
 func breakable(messages []Message, i int) int {
-	for ; i >= 0; i-- {
-		parts := messages[i].Parts
-		if len(parts) == 0 {
-			continue
-		}
-		switch p := parts[len(parts)-1]; {
-		case p.Type == PartThinking:
-		case p.Type == PartText && strings.TrimSpace(p.Text) == "":
-		default:
-			return i
-		}
-	}
-	return -1
+	return lastBefore(messages, i+1, (*Message).holdsBreakpoint)
 }
 
 // blocksBetween returns how many blocks further the end of message to is than
