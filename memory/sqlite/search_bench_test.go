@@ -224,6 +224,15 @@ func BenchmarkSearch(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	text, postings := sizes(b, path)
+	size := func(name string, bytes int64) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+			}
+			b.ReportMetric(float64(bytes)/float64(text), "bytes/text")
+		})
+	}
+	size("index/size", postings)
 	for _, n := range []int{1, 4, 8, 16} {
 		b.Run(fmt.Sprintf("index/words=%d", n), func(b *testing.B) {
 			c := newChatter(5)
@@ -242,7 +251,8 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	db, build := ftsOf(b, path)
 	defer db.Close()
-	b.Logf("FTS5 built in %v, %d bytes", build, fileSize(b, path+".fts"))
+	b.Logf("FTS5 built in %v", build)
+	size("fts5/size", fileSize(b, path+".fts"))
 	for _, n := range []int{1, 4, 8, 16} {
 		b.Run(fmt.Sprintf("fts5/words=%d", n), func(b *testing.B) {
 			c := newChatter(5)
@@ -267,6 +277,22 @@ func BenchmarkSearch(b *testing.B) {
 			})
 		})
 	}
+}
+
+// sizes returns how many bytes the messages of a database say and how many the
+// index of them has.
+func sizes(b *testing.B, path string) (text, postings int64) {
+	b.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(b.Context(), `SELECT (SELECT sum(length(json_extract(content, '$[0].text'))) FROM messages),
+		(SELECT sum(length(data)) FROM index_pages) + (SELECT sum(length(head)) FROM index_segments)`).Scan(&text, &postings); err != nil {
+		b.Fatal(err)
+	}
+	return text, postings
 }
 
 // ftsOf makes a table of FTS5 of all messages, each with a word for its user.
