@@ -58,7 +58,7 @@ type Counter struct {
 }
 
 // Named returns the counter of a vocabulary, one for all who ask; the error wraps
-// ErrUnknown. The first time takes some 100 ms, and up to 15 MB until the process
+// ErrUnknown. The first time takes some 100 ms, and up to 16 MB until the process
 // ends.
 func Named(name string) (*Counter, error) {
 	if err := Known(name); err != nil {
