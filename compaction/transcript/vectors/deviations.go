@@ -131,6 +131,8 @@ func (in *input) appendReason(got, want appendAnswer) string {
 		return ReasonNewestCounts
 	case in.hasEarlyResult():
 		return ReasonEarlyResult
+	case in.hasIDInBlock():
+		return ReasonIDInBlock
 	}
 	return ""
 }
@@ -212,6 +214,15 @@ func (in *input) hasEarlyResult() bool {
 		}
 	}
 	return false
+}
+
+// hasIDInBlock reports whether a result of a call says so in its block only.
+func (in *input) hasIDInBlock() bool {
+	calls := in.firstCalls()
+	return slices.ContainsFunc(in.rows, func(m message) bool {
+		_, called := calls[m.row.CallID]
+		return called && m.row.Role == memory.RoleTool && deref(m.fields.ToolCallID) == ""
+	})
 }
 
 // key is equal for messages that say the same.

@@ -147,7 +147,7 @@ func (x *explainer) entries(output []outputMessage) []Entry {
 		case !shown:
 			e.Reason = x.dropped(m, answered)
 		case output[at].Message != nil:
-			e.Reason = rewritten(m)
+			e.Reason = rewritten(m, x.rows[at])
 		case is:
 			e.Reason = "stands for " + in.live[live].id
 		case protected[i]:
@@ -211,12 +211,13 @@ func (x *explainer) dropped(m message, answered map[string]bool) string {
 	return "taken out: its call is not in the prompt"
 }
 
-func rewritten(m message) string {
+// rewritten says what repair changed in a turn.
+func rewritten(m message, is transcript.Row) string {
 	switch {
 	case m.row.Broken:
 		return "rewritten: its turn broke off, the calls in it were never run"
-	case len(m.row.Parts) > 1:
-		return "rewritten: a call whose id an earlier one has is out, or thoughts stand before the call"
+	case len(is.Parts) < len(m.row.Parts):
+		return "rewritten: a call whose id an earlier one has is taken out"
 	}
-	return "rewritten"
+	return "rewritten: its thoughts stand before its call"
 }

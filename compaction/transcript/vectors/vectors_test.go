@@ -190,6 +190,10 @@ func TestWrongAnswersFail(t *testing.T) {
 			`{"id":"l0","role":"user","content":"[Retry after the previous model attempt failed or timed out]\nb","cost":1},{"id":"l1",`+marked+`}`, `{}`), vectors.ReasonNewestCounts},
 		{"one copy", "append", `"contentious":"so it is",` + rows(`{"id":"a0",`+marked+`}`,
 			`{"id":"l0","role":"user","content":"[Retry after the previous model attempt failed or timed out]\nb","cost":1},{"id":"l1",`+marked+`}`, `{}`), ""},
+		{"an id in a block", "append", `"contentious":"so it is",` + rows(`{"id":"a0","role":"assistant","content":[{"type":"tool_call","id":"x"}],"cost":1},`+
+			`{"id":"a1","role":"tool","content":[{"type":"tool_result","tool_call_id":"x","text":"out"}],"cost":1}`, `{"id":"l1",`+marked+`}`, `{}`), vectors.ReasonIDInBlock},
+		{"an early result", "append", `"contentious":"so it is",` + rows(`{"id":"a0","role":"tool","tool_call_id":"x","content":"out","cost":1},`+
+			`{"id":"a1","role":"assistant","content":[{"type":"tool_call","id":"x"}],"cost":1}`, `{"id":"l1",`+marked+`}`, `{}`), vectors.ReasonEarlyResult},
 		{"nothing appended", "append", `"contentious":"so it is",` + rows(`{"id":"a0",`+marked+`},{"id":"a1",`+marked+`}`, `{"id":"l1",`+marked+`}`, `{}`), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
