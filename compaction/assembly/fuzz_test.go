@@ -16,6 +16,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
+	"github.com/gloveboxhq/glovebox/compaction/transcript"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -294,7 +295,7 @@ func checkAssemble(t checker, choices []byte) {
 	in := (&dice{rest: choices}).input()
 	prompt, report, err := assembly.Assemble(in)
 	if err != nil {
-		t.Fatalf("Assemble: %v\n%s", err, describe(in))
+		t.Fatalf("Assemble: %v\n%s%s", err, describe(in), sketched(prompt, report))
 	}
 	if broken := assembly.Check(prompt, in.Provider); len(broken) > 0 {
 		t.Fatalf("%q breaks %+v\n%s", in.Provider, broken, asJSON(prompt))
@@ -337,6 +338,19 @@ func describe(in assembly.Input) string {
 	}
 	for i, l := range in.Live {
 		fmt.Fprintf(&s, "  live %d %s from %q persisted %v turn %q: %s\n", i, l.Role, l.Source, l.Persisted, l.Turn, describeBlocks(l.Blocks))
+	}
+	return s.String()
+}
+
+// sketched writes what a prompt is made of, for a person.
+func sketched(p assembly.Prompt, r assembly.Report) string {
+	var s strings.Builder
+	for i, m := range p.Messages {
+		fmt.Fprintf(&s, "  message %d %s, breakpoint %v:", i, m.Role, m.Breakpoint)
+		for _, part := range m.Parts {
+			fmt.Fprintf(&s, " %s of %s %q", part.Type, r.Entries[part.Entry].Kind, r.Entries[part.Entry].Source)
+		}
+		s.WriteString("\n")
 	}
 	return s.String()
 }
@@ -412,7 +426,7 @@ func checkShape(t checker, p assembly.Prompt) {
 func checkReport(t checker, in assembly.Input, p assembly.Prompt, r assembly.Report) {
 	t.Helper()
 	total := r.Totals.System + r.Totals.Tools
-	shows := make([]bool, len(r.Entries))
+	shows, costs := make([]bool, len(r.Entries)), make([]int, len(r.Entries))
 	for _, m := range p.Messages {
 		for _, part := range m.Parts {
 			total += part.Tokens
@@ -420,6 +434,9 @@ func checkReport(t checker, in assembly.Input, p assembly.Prompt, r assembly.Rep
 				t.Fatalf("part %+v is of no entry that is included\n%s", part, asJSON(r))
 			}
 			shows[part.Entry] = true
+			if part.Type != assembly.PartResult || part.Text != transcript.PlaceholderText {
+				costs[part.Entry] += part.Tokens
+			}
 		}
 	}
 	sum := r.Totals.System + r.Totals.Tools + r.Totals.Summaries + r.Totals.Messages + r.Totals.Tail + r.Totals.Live + r.Totals.Beside + r.Totals.Notes
@@ -441,6 +458,11 @@ func checkReport(t checker, in assembly.Input, p assembly.Prompt, r assembly.Rep
 			items++
 		case assembly.KindLive:
 			live++
+		}
+		// Thoughts of earlier turns are counted and not sent; of a live message's
+		// results some may be covered.
+		if e.Included && (costs[i] > e.Tokens || costs[i] < e.Tokens && e.Role != memory.RoleAssistant && e.Kind != assembly.KindLive) {
+			t.Fatalf("the parts of entry %d, %+v, cost %d\n%s%s", i, e, costs[i], describe(in), sketched(p, r))
 		}
 		if e.Included != shows[i] {
 			t.Fatalf("entry %d is included: %v, and has parts: %v\n%s", i, e.Included, shows[i], asJSON(r))
@@ -500,7 +522,7 @@ func checkComplete(t checker, in assembly.Input, p assembly.Prompt, r assembly.R
 				t.Fatalf("live message %d is not to be added: %+v", i, e)
 			}
 			continue
-		case e.CoveredBy != 0 && (!r.Entries[e.CoveredBy].Included || r.Entries[e.CoveredBy].Role != e.Role && e.Role != memory.RoleSystem && r.Entries[e.CoveredBy].Role != memory.RoleSystem):
+		case e.CoveredBy != 0 && (e.Included || !r.Entries[e.CoveredBy].Included || r.Entries[e.CoveredBy].Role != e.Role && e.Role != memory.RoleSystem && r.Entries[e.CoveredBy].Role != memory.RoleSystem):
 			t.Fatalf("live message %d: %+v, covered by %+v", i, e, r.Entries[e.CoveredBy])
 		}
 		mustShow(entry+i, texts)
