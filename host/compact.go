@@ -43,7 +43,11 @@ func CompactionStatusOf(ctx context.Context, config Config, store memory.Store, 
 
 // windowOf is what an agent's prompts have to fit into.
 func (h *Host) windowOf(a agent) compaction.Window {
-	return compaction.Window{Budget: h.budget(), System: tokens.Estimate(a.system + "\n\n" + h.config.boundaryMode().SystemParagraph())}
+	system := tokens.Estimate(a.system + "\n\n" + h.config.boundaryMode().SystemParagraph())
+	for _, t := range h.tools {
+		system += t.Definition().Tokens()
+	}
+	return compaction.Window{Budget: h.config.budget(), System: system}
 }
 
 // relieve makes room before the answer if something has none in its prompt. It

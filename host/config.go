@@ -19,6 +19,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/compaction"
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/llm"
@@ -427,8 +428,11 @@ func (c Config) memoryTools(r *compaction.Retrieval) []tool {
 	for _, t := range compaction.Tools(r) {
 		tools = append(tools, memoryTool{t})
 	}
-	whole := c.budgetWith(nil)
-	if whole-c.budgetWith(tools) > whole/4 {
+	cost := 0
+	for _, t := range tools {
+		cost += t.Definition().Tokens()
+	}
+	if cost > c.budget()/4 {
 		return nil
 	}
 	return tools
@@ -437,6 +441,14 @@ func (c Config) memoryTools(r *compaction.Retrieval) []tool {
 // isOffline reports whether the offline model answers, which knows no tools and
 // only quotes.
 func (c Config) isOffline() bool { return c.LLM == nil && c.Model.Provider != "openai" }
+
+// shape is whose rules prompts keep; "" is all of them.
+func (m ModelConfig) shape() assembly.Provider {
+	if m.Provider == "openai" {
+		return assembly.OpenAIChat
+	}
+	return ""
+}
 
 func (m ModelConfig) window() int    { return positiveOr(m.ContextWindow, 32_768) }
 func (m ModelConfig) maxOutput() int { return positiveOr(m.MaxOutputTokens, 1024) }

@@ -55,6 +55,8 @@ type Host struct {
 	wiping  keyedMutex[memory.UserID]
 
 	turns keyedMutex[memory.SessionID]
+	// traces are of the prompts that were answered last.
+	traces traces
 	// sending counts turns, background the runs of cadence.
 	sending, background compaction.Group
 	// ending is cancelled by Close and parents what outlives a turn.

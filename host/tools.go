@@ -50,13 +50,13 @@ func (t memoryTool) Call(ctx context.Context, user memory.UserID, session memory
 	return t.Tool.Call(ctx, user, session, input, maxTokens)
 }
 
-// budgetWith is what a prompt may cost that offers tools.
-func (c Config) budgetWith(tools []tool) int {
-	budget := c.Model.window() - c.Model.maxOutput()
-	for _, t := range tools {
-		budget -= t.Definition().Tokens()
+// offered describes tools as prompts offer them.
+func offered(tools []tool) ([]assembly.Tool, error) {
+	all := make([]assembly.Tool, len(tools))
+	for i, t := range tools {
+		all[i] = assembly.Tool(t.Definition())
 	}
-	return budget
+	return assembly.CanonicalTools(all)
 }
 
 // The bounds of the tools in one turn. Calls and results have half of the budget
@@ -83,17 +83,15 @@ const (
 // The prompt, the report and the counts go into answer.
 func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answer *Answer) (memory.Draft, error) {
 	user, session := turn.User, turn.Session
-	var tools []llm.Tool
-	for _, t := range h.tools {
-		tools = append(tools, t.Definition())
+	tools, err := offered(h.tools)
+	if err != nil {
+		return memory.Draft{}, fmt.Errorf("offer tools: %w", err)
 	}
-	left := h.budget() / 2
-	var c course
+	left := h.config.budget() / 2
+	c := course{tools: tools}
 	for round := 0; ; round++ {
-		if round == maxToolRounds {
-			tools = nil
-		}
-		frontier, response, err := h.ask(ctx, turn, a, tools, &c, answer)
+		c.noCalls = round == maxToolRounds
+		frontier, response, err := h.ask(ctx, turn, a, &c, answer)
 		if err != nil {
 			return memory.Draft{}, err
 		}
@@ -106,7 +104,7 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 		}
 		// A model that is no driver of ours may not have parsed its calls.
 		calls := llm.ParseToolCalls(response.ToolCalls)
-		if len(calls) == 0 || len(tools) == 0 {
+		if len(calls) == 0 || len(tools) == 0 || c.noCalls {
 			if len(reply.Blocks) == 0 {
 				return memory.Draft{}, fmt.Errorf("ask the model: %w", llm.ErrEmpty)
 			}
@@ -141,6 +139,9 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 
 // course is what a turn learns on its way to an answer. Nothing of it is stored.
 type course struct {
+	tools []assembly.Tool
+	// noCalls says that the tools have had their rounds.
+	noCalls bool
 	// relieved says that compaction had its chance to make room.
 	relieved bool
 	// stage is how far the prompts are cut down: what was too long stays so for
@@ -156,18 +157,19 @@ type course struct {
 // host's own count. The latter is never sent, even as the last resort: some
 // servers do not refuse it but leave out its beginning without a word, and with
 // it the system text, which says what external text is.
-func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, tools []llm.Tool, c *course, answer *Answer) (memory.Frontier, llm.Response, error) {
+func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course, answer *Answer) (memory.Frontier, llm.Response, error) {
 	fail := func(err error) (memory.Frontier, llm.Response, error) {
 		return memory.Frontier{}, llm.Response{}, err
 	}
 	var refused llm.Request
 	for {
-		frontier, err := h.store.Frontier(ctx, turn.User, turn.Session)
+		frontier, older, err := h.store.FrontierTail(ctx, turn.User, turn.Session, readAhead*h.config.budget())
 		if err != nil {
 			return fail(fmt.Errorf("read frontier: %w", err))
 		}
-		in := promptInput(h.config, frontier, a.system, h.budget())
-		in.Recovery = c.stage
+		in := promptInput(h.config, a.system, c.tools)
+		in.Items, in.Older = frontier.Items, older
+		in.Recovery, in.Previous = c.stage, h.traces.get(turn.Session)
 		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
 			return fail(fmt.Errorf("assemble prompt: %w", err))
 		}
@@ -178,7 +180,7 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, tools []l
 			}
 		}
 		r := request(answer.Prompt, h.config.Model.maxOutput())
-		r.Tools = tools
+		r.NoCalls = c.noCalls
 		tooLong := llm.ErrContextTooLong
 		// What is refused once is refused again: a stage that finds nothing to
 		// leave out need not ask.
@@ -188,6 +190,7 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, tools []l
 			answer.OutputTokens += response.OutputTokens
 			switch {
 			case err == nil:
+				h.traces.put(turn.Session, answer.Report.Trace)
 				return frontier, response, nil
 			case !errors.Is(err, llm.ErrContextTooLong):
 				return fail(fmt.Errorf("ask the model: %w", err))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
@@ -245,27 +246,29 @@ func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Me
 	}
 }
 
-func (h *Host) budget() int { return h.config.budgetWith(h.tools) }
+// budget is what a prompt may cost: the window without the answer.
+func (c Config) budget() int { return c.Model.window() - c.Model.maxOutput() }
 
-// promptInput is what the prompt of a turn is made of.
-func promptInput(config Config, frontier memory.Frontier, system string, budget int) assembly.Input {
+// readAhead is how many times the budget is read of a frontier: what a prompt
+// could hold, and what it would have instead of that which is too large.
+const readAhead = 2
+
+// promptInput is what every prompt of an agent is made of.
+func promptInput(config Config, system string, tools []assembly.Tool) assembly.Input {
 	mode := config.boundaryMode()
 	return assembly.Input{
-		System: system + "\n\n" + mode.SystemParagraph(), Items: frontier.Items, Mode: mode,
-		Budget: budget, FreshTail: config.Compaction.KeepRecent,
+		System: system + "\n\n" + mode.SystemParagraph(), Tools: tools, Mode: mode,
+		Budget: config.budget(), FreshTail: config.Compaction.KeepRecent, Provider: config.Model.shape(), Count: config.counter(),
 	}
 }
 
-// ContextOf returns the prompt that a session's next turn would begin with and
-// explains it. It needs no running host: the store may be open for reading
-// beside one. A budget of zero means the one of a turn. Errors wrap
-// memory.ErrNotFound.
-func ContextOf(ctx context.Context, config Config, store memory.Store, user memory.UserID, session memory.SessionID, budget int) (assembly.Prompt, assembly.Report, error) {
-	fail := func(err error) (assembly.Prompt, assembly.Report, error) {
-		return assembly.Prompt{}, assembly.Report{}, fmt.Errorf("context of session %s: %w", session, err)
-	}
-	if budget == 0 {
-		budget = config.budgetWith(config.memoryTools(nil))
+// PromptOf returns what the prompt of a session's next turn is made of, before
+// anything new is said; Previous is the trace of the last one that was answered.
+// It needs no running host: the store may be open for reading beside one. A budget
+// of zero means the one of a turn. Errors wrap memory.ErrNotFound.
+func PromptOf(ctx context.Context, config Config, store memory.Store, user memory.UserID, session memory.SessionID, budget int) (assembly.Input, error) {
+	fail := func(err error) (assembly.Input, error) {
+		return assembly.Input{}, fmt.Errorf("context of session %s: %w", session, err)
 	}
 	s, err := store.Session(ctx, user, session)
 	if err != nil {
@@ -285,13 +288,61 @@ func ContextOf(ctx context.Context, config Config, store memory.Store, user memo
 			}
 		}
 	}
-	frontier, err := store.Frontier(ctx, user, session)
+	tools, err := offered(config.memoryTools(nil))
 	if err != nil {
 		return fail(err)
 	}
-	prompt, report, err := assembly.Assemble(promptInput(config, frontier, system, budget))
+	in := promptInput(config, system, tools)
+	if budget != 0 {
+		in.Budget = budget
+	}
+	frontier, older, err := store.FrontierTail(ctx, user, session, readAhead*max(in.Budget, config.budget()))
 	if err != nil {
 		return fail(err)
 	}
-	return prompt, report, nil
+	in.Items, in.Older = frontier.Items, older
+	for i := len(in.Items) - 1; i > 0; i-- {
+		if m := in.Items[i].Message; m != nil && m.IsAnswer() {
+			before := in
+			before.Items = in.Items[:i]
+			_, report, err := assembly.Assemble(before)
+			if err != nil {
+				return fail(err)
+			}
+			in.Previous = report.Trace
+			break
+		}
+	}
+	return in, nil
+}
+
+// traces remembers the last prompts of sessions. It is safe for concurrent use.
+type traces struct {
+	mu sync.Mutex
+	of map[memory.SessionID]assembly.Trace
+}
+
+// maxTraces bounds how many are remembered; a session that is forgotten is told
+// to reuse nothing, once.
+const maxTraces = 1024
+
+func (t *traces) get(session memory.SessionID) assembly.Trace {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.of[session]
+}
+
+func (t *traces) put(session memory.SessionID, trace assembly.Trace) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil {
+		t.of = map[memory.SessionID]assembly.Trace{}
+	}
+	for other := range t.of {
+		if len(t.of) < maxTraces {
+			break
+		}
+		delete(t.of, other)
+	}
+	t.of[session] = trace
 }

@@ -20,8 +20,10 @@ type Input struct {
 	System string
 	// Tools are those that the model may call, as CanonicalTools gives them.
 	Tools []Tool
-	// Items is the session's frontier.
+	// Items is the session's frontier, or its end; Older is what stands before
+	// that and is not shown.
 	Items []memory.Item
+	Older memory.FrontierRest
 	// Live are messages that the caller holds, in the order of the conversation.
 	Live []Live
 	// Turn names the turn that the prompt is for; see Live.Turn.
@@ -73,8 +75,10 @@ const (
 	KindSummary Kind = "summary"
 	KindRefresh Kind = "refresh"
 	KindMessage Kind = "message"
-	KindLive    Kind = "live"
-	KindBeside  Kind = "beside"
+	// KindOlder is the part of the frontier before the items.
+	KindOlder  Kind = "older"
+	KindLive   Kind = "live"
+	KindBeside Kind = "beside"
 	// KindNote is a text of the host's that a rule of the providers needs.
 	KindNote Kind = "note"
 )
@@ -95,6 +99,8 @@ type Entry struct {
 	// CoveredBy is the index of the entry that says the same in this one's
 	// place; zero if none does.
 	CoveredBy int `json:"covered_by,omitempty"`
+	// Items is how many pieces it stands for, if it is more than one.
+	Items int `json:"items,omitempty"`
 	// External lists the sources of the external blocks in it.
 	External []string `json:"external,omitempty"`
 }

@@ -32,7 +32,7 @@ func (a *assembler) choose() {
 			a.fixed += a.entries[i].Tokens
 		}
 	}
-	a.demand = a.fixed + stored
+	a.demand = a.fixed + stored + a.older
 	for i := range a.live {
 		if a.live[i].Volatile {
 			a.demand += a.live[i].Cost
@@ -54,8 +54,8 @@ func (a *assembler) choose() {
 	// What leaves in large steps changes the beginning seldom. The steps are
 	// those of what was left out since the beginning of the frontier, so that the
 	// next prompt's are the same.
-	if step := max(a.in.Budget/4, 1); excess > 0 {
-		excess = (excess + step - 1) / step * step
+	if step := max(a.in.Budget/4, 1); excess+a.older > 0 {
+		excess = (excess+a.older+step-1)/step*step - a.older
 	}
 	for u := 0; u < len(a.rows) && excess > 0; u++ {
 		if unit[u] == u && !keeps[u] && !out[u] {

@@ -36,7 +36,8 @@ type assembler struct {
 	lastInput, lastRound int
 	// fixed is what goes in beside rows and live messages, reserve what is kept
 	// for notes, demand what all would cost together.
-	fixed, reserve, demand int
+	// older is what stands before the rows and is not shown.
+	fixed, reserve, demand, older int
 
 	beside string
 	ids    ids
@@ -66,6 +67,10 @@ func (a *assembler) collect() {
 	a.entries = append(a.entries, Entry{Kind: KindSystem, Tokens: a.count(in.System), Included: true, Reason: ReasonAlways})
 	if len(in.Tools) > 0 {
 		a.entries = append(a.entries, Entry{Kind: KindTools, Tokens: a.toolTokens(), Included: true, Reason: ReasonAlways})
+	}
+	if older := in.Older; older.Items > 0 {
+		a.older = older.Tokens + perMessage*older.Items
+		a.entries = append(a.entries, Entry{Kind: KindOlder, Items: older.Items, Tokens: a.older, Reason: ReasonNoRoom})
 	}
 	a.firstItem, a.lastInput, a.lastRound = len(a.entries), -1, -1
 	for i := range in.Items {
@@ -391,8 +396,11 @@ func (a *assembler) costOf(r *transcript.Row, stored int) int {
 }
 
 func (a *assembler) wordsOf(p *transcript.Part) int {
-	if p.Type == transcript.PartCall {
+	switch p.Type {
+	case transcript.PartCall:
 		return a.count(p.Name) + a.count(string(p.Raw))
+	case transcript.PartThinking:
+		return a.count(string(p.Raw))
 	}
 	return a.count(p.Text)
 }

@@ -77,6 +77,10 @@ type Request struct {
 	// Tools may be called; their names differ. A model that cannot call any
 	// takes no notice.
 	Tools []Tool
+	// NoCalls says that no tool may be called now; Tools are described all the
+	// same, for a prompt with calls in it is refused by some providers without
+	// them, and begins otherwise than the one before.
+	NoCalls bool
 	// MaxOutputTokens bounds the answer; zero leaves it to the model.
 	MaxOutputTokens int
 	// Temperature is between 0 and 2; nil leaves it to the model. A model that

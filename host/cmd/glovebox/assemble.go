@@ -16,8 +16,8 @@ import (
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/compaction/transcript/vectors"
-	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/tokenizer"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -283,6 +283,10 @@ type dumpHead struct {
 	// Mode and FreshTail are as those of assembly.Input.
 	Mode      boundary.Mode `json:"mode,omitempty"`
 	FreshTail int           `json:"fresh_tail,omitempty"`
+	// Older is what stands before the frontier that is here.
+	Older *memory.FrontierRest `json:"older,omitempty"`
+	// Tokenizer is that of the model, if its tokens are counted exactly.
+	Tokenizer string `json:"tokenizer,omitempty"`
 }
 
 // dumpItem has exactly one of its fields.
@@ -462,6 +466,16 @@ func (d dump) checkOrder() error {
 // input is what assembly takes.
 func (d dump) input(options assembleOptions) (assembly.Input, error) {
 	in := assembly.Input{System: d.System, Tools: d.Tools, Turn: d.Turn, FreshTail: d.FreshTail, Mode: d.Mode, Provider: cmp.Or(options.provider, d.Provider)}
+	if d.Older != nil {
+		in.Older = *d.Older
+	}
+	if d.Tokenizer != "" {
+		counter, err := tokenizer.Named(d.Tokenizer)
+		if err != nil {
+			return in, fmt.Errorf("tokenizer: %w", err)
+		}
+		in.Count = counter.Count
+	}
 	switch {
 	case options.budget != nil:
 		in.Budget = *options.budget
@@ -523,17 +537,19 @@ func (a *app) assembleDump(data []byte, options assembleOptions) error {
 // printDump writes what a prompt was made of, an item a line. Blocks stand in it
 // in their own bytes, which an encoder of the whole would reformat: what a tool was
 // called with goes into the prompt byte for byte.
-func (a *app) printDump(prompt assembly.Prompt, report assembly.Report, frontier memory.Frontier, config host.Config) error {
-	mode, err := boundary.ParseMode(config.Boundary.Mode)
-	if err != nil {
-		return fmt.Errorf("boundary.mode: %w", err)
+func (a *app) printDump(in assembly.Input, tokenizer string) error {
+	head := dumpHead{
+		System: in.System, Tools: in.Tools, Turn: in.Turn, Budget: &in.Budget, Provider: in.Provider, Mode: in.Mode, FreshTail: in.FreshTail, Tokenizer: tokenizer,
 	}
-	head, err := compact(dumpHead{System: prompt.System, Tools: prompt.Tools, Budget: &report.Budget, Mode: mode, FreshTail: config.Compaction.KeepRecent})
+	if in.Older.Items > 0 {
+		head.Older = &in.Older
+	}
+	encoded, err := compact(head)
 	if err != nil {
 		return err
 	}
-	a.printf("%s,\n\"frontier\":[", bytes.TrimSuffix(head, []byte("}")))
-	for i, item := range frontier.Items {
+	a.printf("%s,\n\"frontier\":[", bytes.TrimSuffix(encoded, []byte("}")))
+	for i, item := range in.Items {
 		kind, value := "summary", []byte(nil)
 		if item.Message != nil {
 			kind = "message"

@@ -240,24 +240,25 @@ func (a *app) sessionContext() *cobra.Command {
 				return err
 			}
 			return a.withSession(c, user, args[0], func(store memory.Store, u memory.User, session memory.Session) error {
-				prompt, report, err := host.ContextOf(c.Context(), config, store, u.ID, session.ID, budget)
+				in, err := host.PromptOf(c.Context(), config, store, u.ID, session.ID, budget)
 				if err != nil {
 					return err
 				}
 				if dumped {
-					frontier, err := store.Frontier(c.Context(), u.ID, session.ID)
-					if err != nil {
-						return err
-					}
-					return a.printDump(prompt, report, frontier, config)
+					return a.printDump(in, config.Model.Tokenizer)
+				}
+				prompt, report, err := assembly.Assemble(in)
+				if err != nil {
+					return err
 				}
 				if a.asJSON {
 					return a.printJSON(struct {
 						Session  memory.SessionID   `json:"session"`
 						Report   assembly.Report    `json:"report"`
 						System   string             `json:"system"`
+						Tools    []assembly.Tool    `json:"tools"`
 						Messages []assembly.Message `json:"messages"`
-					}{session.ID, report, prompt.System, prompt.Messages})
+					}{session.ID, report, prompt.System, append([]assembly.Tool{}, prompt.Tools...), prompt.Messages})
 				}
 				a.printf("system\n%s\n\n", indented(prompt.System))
 				for _, m := range prompt.Messages {
@@ -280,8 +281,23 @@ func (a *app) printContents(report assembly.Report, zone *time.Location) {
 	if report.OverBudget {
 		a.printf(", OVER BUDGET")
 	}
+	t := report.Totals
+	a.printf(": system %d, tools %d, summaries %d, messages %d, last messages %d, live %d, beside the input %d, notes %d\n",
+		t.System, t.Tools, t.Summaries, t.Messages, t.Tail, t.Live, t.Beside, t.Notes)
+	p := report.Pressure
+	a.printf("all of it would be %d %% of the budget (%s)", p.Percent, p.Level)
+	if p.Advice != "" {
+		a.printf(": %s", p.Advice)
+	}
 	a.printf("\n")
-	for _, e := range report.Entries {
+	if r := report.PrefixReuse; r.Tokens > 0 {
+		a.printf("%.0f %% of the prompt begins as the one before it did\n", 100*r.Part())
+	}
+	if report.Recovery > assembly.RecoverNothing {
+		a.printf("cut down because it was too long: %s\n", report.Recovery)
+	}
+	a.printf("%d rules checked\n", len(report.Rules))
+	for i, e := range report.Entries {
 		mark := "  in"
 		if !e.Included {
 			mark = " out"
@@ -294,7 +310,13 @@ func (a *app) printContents(report assembly.Report, zone *time.Location) {
 		if !e.At.IsZero() {
 			when = e.At.In(zone).Format("2006-01-02 15:04")
 		}
-		a.printf("%s  %-10s %-16s %6d  %s", mark, what, when, e.Tokens, e.Reason)
+		a.printf("%4d %s  %-10s %-16s %6d  %s", i, mark, what, when, e.Tokens, e.Reason)
+		if e.Items > 1 {
+			a.printf(" (%d pieces)", e.Items)
+		}
+		if e.CoveredBy > 0 {
+			a.printf(" (number %d)", e.CoveredBy)
+		}
 		for _, source := range e.External {
 			a.printf("  [%s]", source)
 		}

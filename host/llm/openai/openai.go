@@ -342,6 +342,9 @@ func (m *Model) params(r llm.Request, d dialect) (openai.ChatCompletionNewParams
 		}
 		p.Tools = append(p.Tools, openai.ChatCompletionFunctionTool(function))
 	}
+	if r.NoCalls && len(r.Tools) > 0 {
+		p.ToolChoice.OfAuto = openai.String("none")
+	}
 	if r.System != "" {
 		p.Messages = append(p.Messages, openai.SystemMessage(r.System))
 	}
