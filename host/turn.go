@@ -316,6 +316,15 @@ func PromptOf(ctx context.Context, config Config, store memory.Store, user memor
 	return in, nil
 }
 
+// ContextOf returns the prompt that PromptOf describes, and explains it.
+func ContextOf(ctx context.Context, config Config, store memory.Store, user memory.UserID, session memory.SessionID, budget int) (assembly.Prompt, assembly.Report, error) {
+	in, err := PromptOf(ctx, config, store, user, session, budget)
+	if err != nil {
+		return assembly.Prompt{}, assembly.Report{}, err
+	}
+	return assembly.Assemble(in)
+}
+
 // traces remembers the last prompts of sessions. It is safe for concurrent use.
 type traces struct {
 	mu sync.Mutex
