@@ -33,7 +33,7 @@ import (
 func main() {
 	var o options
 	data := flag.String("data", "", "JSON file of conversations; without it, only generated chats")
-	flag.IntVar(&o.exchanges, "exchanges", 300, "length of each generated chat")
+	exchanges := flag.Int("exchanges", 300, "length of each generated chat")
 	flag.IntVar(&o.budget, "budget", 8000, "what a prompt may cost, in tokens")
 	intervals := flag.String("interval", "0,5", "exchanges between two compactions beside the thresholds; 0 is none")
 	asJSON := flag.Bool("json", false, "print JSON")
@@ -46,12 +46,13 @@ func main() {
 			if err != nil || n < 0 {
 				return fmt.Errorf("-interval %q is no list of numbers", *intervals)
 			}
-			o.intervals = append(o.intervals, n)
+			o.policies = append(o.policies, ours(n))
 		}
-		if o.exchanges < 1 || o.budget < 2000 {
+		o.policies = append(o.policies, others...)
+		if *exchanges < 1 || o.budget < 2000 {
 			return errors.New("-exchanges is at least 1, -budget 2000")
 		}
-		sets := generated(o.exchanges)
+		sets := generated(*exchanges)
 		if *data != "" {
 			read, err := readConversations(*data)
 			if err != nil {
@@ -68,8 +69,8 @@ func main() {
 }
 
 type options struct {
-	exchanges, budget int
-	intervals         []int
+	budget   int
+	policies []policy
 }
 
 // measured is the sum over the chats of a set.
@@ -122,13 +123,12 @@ func run(ctx context.Context, o options, sets []set, asJSON bool, out io.Writer)
 		return err
 	}
 	defer os.RemoveAll(dir)
-	all := policies(o.intervals)
-	results := make([]measured, len(sets)*len(all))
+	results := make([]measured, len(sets)*len(o.policies))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i, s := range sets {
-		for j, p := range all {
-			n := i*len(all) + j
+		for j, p := range o.policies {
+			n := i*len(o.policies) + j
 			group.Go(func() error {
 				m := &results[n]
 				m.Policy, m.Set = p.name, s.name

@@ -33,23 +33,24 @@ const (
 	high, low = 0.75, 0.5
 )
 
-// policies are ours, with each interval, and what else one might do.
-func policies(intervals []int) []policy {
-	marks := compaction.Config{Threshold: high, LowMark: low}
-	var all []policy
-	for _, n := range intervals {
-		p := policy{name: "two marks", config: marks}
-		if p.config.Interval = n; n > 0 {
-			p.name = fmt.Sprintf("two marks, interval %d", n)
-		}
-		all = append(all, p)
+var marks = compaction.Config{Threshold: high, LowMark: low}
+
+// ours is what the project does, with a cadence beside the thresholds or, with 0,
+// without.
+func ours(interval int) policy {
+	p := policy{name: "two marks", config: marks}
+	if p.config.Interval = interval; interval > 0 {
+		p.name = fmt.Sprintf("two marks, interval %d", interval)
 	}
-	return append(all,
-		policy{name: "two marks, memory in the system text", config: marks, inSystem: true},
-		policy{name: "no compaction", bare: true},
-		policy{name: "drop oldest", oldest: true},
-		policy{name: "summarise every turn", config: compaction.Config{Interval: 1}},
-	)
+	return p
+}
+
+// others are what else one might do.
+var others = []policy{
+	{name: "two marks, memory in the system text", config: marks, inSystem: true},
+	{name: "no compaction", bare: true},
+	{name: "drop oldest", oldest: true},
+	{name: "summarise every turn", config: compaction.Config{Interval: 1}},
 }
 
 // system and tools are about as long as those of a small agent.
