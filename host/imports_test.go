@@ -26,8 +26,8 @@ var forbidden = []struct {
 }{
 	{[]string{"host/sandbox/..."}, []string{"memory/...", "compaction/...", "host/llm/...", "host/capability/...", "host/registry/...", "net/http", "database/sql", "os/exec"}},
 	{[]string{"memory/...", "compaction/..."}, []string{"host/sandbox/...", "host/registry/...", "host/capability/..."}},
-	{[]string{"compaction/..."}, []string{"memory/sqlite"}},
-	{[]string{"compaction/assembly"}, []string{"host/llm/...", "net/http", "database/sql"}},
+	{[]string{"compaction", "compaction/assembly", "compaction/transcript/..."}, []string{"memory/sqlite"}},
+	{[]string{"compaction/assembly", "compaction/transcript"}, []string{"host/llm/...", "net/http", "database/sql"}},
 	{[]string{"abi/...", "sdk/..."}, []string{"host/...", "memory/...", "compaction/..."}},
 	{[]string{"host/boundary"}, []string{"host/...", "memory/...", "compaction/...", "net/http", "database/sql", "os/exec"}},
 	{[]string{"memory"}, []string{"memory/...", "compaction/...", "host/llm/..."}},

@@ -188,6 +188,13 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 			response, err := h.complete(ctx, r)
 			answer.InputTokens += response.InputTokens
 			answer.OutputTokens += response.OutputTokens
+			if r.NoCalls && err == nil && strings.TrimSpace(response.Text) == "" {
+				// Not every server knows how to forbid calls.
+				r.Tools = nil
+				response, err = h.complete(ctx, r)
+				answer.InputTokens += response.InputTokens
+				answer.OutputTokens += response.OutputTokens
+			}
 			switch {
 			case err == nil:
 				h.traces.put(turn.Session, answer.Report.Trace)

@@ -269,11 +269,21 @@ func TestToolCallsThatFail(t *testing.T) {
 	}
 }
 
-// A model that calls for ever is asked once more without tools.
+// A model that calls for ever is asked once more and may call none; if its server
+// knows of no such wish, without tools.
 func TestToolRoundsAreBounded(t *testing.T) {
+	for name, stops := range map[string]func(openaitest.Request) bool{
+		"by choice":     func(sent openaitest.Request) bool { return sent.ToolChoice == "none" },
+		"without tools": func(sent openaitest.Request) bool { return sent.Tools == nil },
+	} {
+		t.Run(name, func(t *testing.T) { boundedRounds(t, stops) })
+	}
+}
+
+func boundedRounds(t *testing.T, stops func(openaitest.Request) bool) {
 	server := openaitest.NewServer(t)
 	server.Otherwise(func(w http.ResponseWriter, r *http.Request, sent openaitest.Request) {
-		if sent.Tools == nil {
+		if stops(sent) {
 			openaitest.Text("I give up.")(w, r, sent)
 			return
 		}
@@ -288,14 +298,15 @@ func TestToolRoundsAreBounded(t *testing.T) {
 	h := asking(t, host.Config{Model: host.ModelConfig{ContextWindow: 6000, MaxOutputTokens: 1000}}, server, search)
 	answer := send(t, h, host.Message{Text: "Please."})
 	requests := server.Requests()
-	if len(requests) != 9 || len(search.uses()) != 8 || answer.Message.Blocks[0].Text != "I give up." {
+	last := requests[len(requests)-1]
+	if !stops(last) || len(requests) > 10 || len(search.uses()) != 8 || answer.Message.Blocks[0].Text != "I give up." {
 		t.Errorf("%d requests, %d calls, %+v", len(requests), len(search.uses()), answer.Message)
 	}
 	// Whatever tools return, the prompt is within the budget and holds it all.
 	if answer.Report.OverBudget {
 		t.Errorf("%d of %d tokens", answer.Report.Tokens, answer.Report.Budget)
 	}
-	if got := resultsIn(requests[8]); len(got) != 8 {
+	if got := resultsIn(last); len(got) != 8 {
 		t.Errorf("%d results of 8 in the last prompt", len(got))
 	}
 	if _, session := transcriptOf(t, h, answer.Session); session.Exchanges != 1 || session.Messages != 18 {
@@ -307,20 +318,22 @@ func TestToolRoundsAreBounded(t *testing.T) {
 // has no room in the prompt any more.
 func TestAToolCallOfAUsedID(t *testing.T) {
 	call := openaitest.Calls("", openaitest.Call("call_0", "search", "{}"))
-	server := openaitest.NewServer(t, call, openaitest.Text("one"), openaitest.Text("two"), call, openaitest.Text("three"))
+	server := openaitest.NewServer(t, call, openaitest.Text("one"), openaitest.Text("two"), openaitest.Text("two"), call, openaitest.Text("three"))
 	h := asking(t, host.Config{
 		Model: host.ModelConfig{ContextWindow: 6000, MaxOutputTokens: 1000}, Compaction: host.CompactionConfig{KeepRecent: 1},
 	}, server, &testTool{name: "search", call: func(_ context.Context, _ string, room int) (boundary.Content, error) {
 		return framed(strings.Repeat("word ", room/2)), nil
 	}})
 	session := send(t, h, host.Message{Text: "First."}).Session
-	send(t, h, host.Message{Session: session, Text: strings.Repeat("word ", 3200)})
+	for range 2 {
+		send(t, h, host.Message{Session: session, Text: strings.Repeat("word ", 1700)})
+	}
 	send(t, h, host.Message{Session: session, Text: "Third."})
 	requests := server.Requests()
 	if got := resultsIn(requests[1]); len(got) != 1 || got["call_0"] == "" {
 		t.Errorf("the first turn was told %q", got)
 	}
-	if got := resultsIn(requests[4]); len(got) != 1 || got["call_0"] != "" {
+	if got := resultsIn(requests[5]); len(got) != 1 || got["call_0"] != "" {
 		t.Errorf("the last turn was told %q", got)
 	}
 }

@@ -62,6 +62,7 @@ type Request struct {
 	Model               string    `json:"model"`
 	Messages            []Message `json:"messages"`
 	Tools               []Tool    `json:"tools"`
+	ToolChoice          string    `json:"tool_choice"`
 	MaxTokens           *int      `json:"max_tokens"`
 	MaxCompletionTokens *int      `json:"max_completion_tokens"`
 	Temperature         *float64  `json:"temperature"`
