@@ -208,4 +208,10 @@ func (a *assembler) join() {
 	for i := range a.prompt {
 		a.entries[a.prompt[i].Origin].Included = true
 	}
+	for i := range a.live {
+		// Of a message with several results some may be covered.
+		if e := &a.entries[a.live[i].Origin]; e.Included && e.CoveredBy > 0 {
+			e.CoveredBy, e.Reason = 0, ReasonLive
+		}
+	}
 }

@@ -210,3 +210,29 @@ func TestNoBorderSplitsAPair(t *testing.T) {
 		}
 	}
 }
+
+// What a tool says is told in the user's role, and is nothing that the user said.
+func TestToolsWordsCoverNoInput(t *testing.T) {
+	d := &dice{}
+	shown, report := mustAssemble(t, assembly.Input{Turn: "2", Budget: 10_000, Items: []memory.Item{
+		d.storedText(memory.RoleUser, "Is the pump on?"), d.storedText(memory.RoleTool, "task 1 is done"),
+	}, Live: []assembly.Live{announced("2", "task 1 is done")}})
+	if n := strings.Count(shown, "task 1 is done"); n != 2 {
+		t.Errorf("it is in the prompt %d times, want 2: %+v", n, report.Entries)
+	}
+}
+
+// Of a message with two results, one is stored: the other goes in, and the message
+// is not said to be covered.
+func TestMessageThatIsPartlyCoveredIsIncluded(t *testing.T) {
+	d := &dice{}
+	both := d.stored(memory.RoleAssistant, memory.ToolCall("call_1", "grep", json.RawMessage(`{}`)), memory.ToolCall("call_2", "grep", json.RawMessage(`{}`)))
+	first, second := memory.ToolResult("call_1", "grep", framed("the first runs"), false), memory.ToolResult("call_2", "grep", framed("the second runs"), false)
+	shown, report := mustAssemble(t, assembly.Input{Turn: "2", Budget: 10_000, Items: []memory.Item{
+		d.storedText(memory.RoleUser, "Are the pumps on?"), both, d.stored(memory.RoleTool, first),
+	}, Live: []assembly.Live{{Role: memory.RoleTool, Source: memory.SourceTool, Turn: "2", Blocks: []memory.Block{first, second}}}})
+	mustHold(t, shown, map[string]bool{"the first runs": true, "the second runs": true})
+	if e := report.Entries[len(report.Entries)-1]; e.Kind != assembly.KindLive || !e.Included || e.CoveredBy != 0 || e.Reason != assembly.ReasonLive {
+		t.Errorf("entry %+v", e)
+	}
+}

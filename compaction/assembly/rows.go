@@ -259,7 +259,11 @@ func (a *assembler) rowsOf(rows []transcript.Row, role memory.Role, blocks []mem
 		if role == memory.RoleTool {
 			told = memory.RoleUser
 		}
-		rows = append(rows, transcript.Row{Role: told, Parts: parts, Origin: entry, Continues: len(rows) > before})
+		row := transcript.Row{Role: told, Parts: parts, Origin: entry, Continues: len(rows) > before}
+		if role == memory.RoleTool {
+			row.ToolName = toldTool
+		}
+		rows = append(rows, row)
 	}
 	if len(rows) != before+1 {
 		counted = -1
@@ -274,6 +278,10 @@ func (a *assembler) rowsOf(rows []transcript.Row, role memory.Role, blocks []mem
 	}
 	return rows
 }
+
+// toldTool is the tool name of what a tool said and the prompt tells as words, so
+// that it equals nothing that a user says.
+const toldTool = "told"
 
 // showsAnything reports whether parts are more than thoughts, which alone are no
 // message.

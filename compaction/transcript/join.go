@@ -149,10 +149,8 @@ func hash(r *Row) uint64 {
 		_ = h.WriteByte(0)
 	}
 	text(string(told(r.Role)))
-	if r.Role == memory.RoleTool {
-		text(r.CallID)
-		text(toolName(*r))
-	}
+	text(r.CallID)
+	text(toolName(*r))
 	for i := range r.Parts {
 		p := &r.Parts[i]
 		text(string(p.Type))

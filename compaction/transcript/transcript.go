@@ -75,14 +75,14 @@ type Row struct {
 const UnknownTool = "unknown"
 
 // Equal reports whether two rows say the same: role and parts are equal to the
-// byte, and of results also the call and the tool. A system row counts as the
-// user's. Nothing is folded: a text that contains or quotes another does not
+// byte, and so are the call and the tool that they name. A system row counts as
+// the user's. Nothing is folded: a text that contains or quotes another does not
 // equal it.
 func Equal(a, b Row) bool {
 	if told(a.Role) != told(b.Role) || len(a.Parts) != len(b.Parts) {
 		return false
 	}
-	if a.Role == memory.RoleTool && (a.CallID != b.CallID || toolName(a) != toolName(b)) {
+	if a.CallID != b.CallID || toolName(a) != toolName(b) {
 		return false
 	}
 	for i := range a.Parts {
