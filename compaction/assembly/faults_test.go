@@ -222,17 +222,23 @@ func TestToolsWordsCoverNoInput(t *testing.T) {
 	}
 }
 
-// Of a message with two results, one is stored: the other goes in, and the message
-// is not said to be covered.
-func TestMessageThatIsPartlyCoveredIsIncluded(t *testing.T) {
+// A live result that is stored by now is covered, not told again; of two, where
+// one is stored, the message goes in for the other.
+func TestStoredResultCoversALiveOne(t *testing.T) {
 	d := &dice{}
 	both := d.stored(memory.RoleAssistant, memory.ToolCall("call_1", "grep", json.RawMessage(`{}`)), memory.ToolCall("call_2", "grep", json.RawMessage(`{}`)))
 	first, second := memory.ToolResult("call_1", "grep", framed("the first runs"), false), memory.ToolResult("call_2", "grep", framed("the second runs"), false)
-	shown, report := mustAssemble(t, assembly.Input{Turn: "2", Budget: 10_000, Items: []memory.Item{
-		d.storedText(memory.RoleUser, "Are the pumps on?"), both, d.stored(memory.RoleTool, first),
-	}, Live: []assembly.Live{{Role: memory.RoleTool, Source: memory.SourceTool, Turn: "2", Blocks: []memory.Block{first, second}}}})
-	mustHold(t, shown, map[string]bool{"the first runs": true, "the second runs": true})
-	if e := report.Entries[len(report.Entries)-1]; e.Kind != assembly.KindLive || !e.Included || e.CoveredBy != 0 || e.Reason != assembly.ReasonLive {
-		t.Errorf("entry %+v", e)
+	for _, live := range [][]memory.Block{{first}, {first, second}} {
+		shown, report := mustAssemble(t, assembly.Input{Turn: "2", Budget: 10_000, Items: []memory.Item{
+			d.storedText(memory.RoleUser, "Are the pumps on?"), both, d.stored(memory.RoleTool, first),
+		}, Live: []assembly.Live{{Role: memory.RoleTool, Source: memory.SourceTool, Turn: "2", Blocks: live}}})
+		if n := strings.Count(shown, "the first runs"); n != 1 {
+			t.Errorf("%d live results: the stored one is in the prompt %d times", len(live), n)
+		}
+		partly := len(live) > 1
+		mustHold(t, shown, map[string]bool{"the second runs": partly})
+		if e := report.Entries[4]; e.Kind != assembly.KindLive || e.Included != partly || (e.CoveredBy != 0) == partly {
+			t.Errorf("%d live results: entry %+v", len(live), e)
+		}
 	}
 }

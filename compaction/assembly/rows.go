@@ -209,12 +209,29 @@ func (a *assembler) isStored(r transcript.Row) bool {
 	return false
 }
 
+// storedResults returns the stored result of each call: the first that there is.
+func (a *assembler) storedResults() map[string]int {
+	stored := make(map[string]int, len(a.rows))
+	for i := range a.rows {
+		if r := &a.rows[i]; r.Role == memory.RoleTool && r.CallID != "" {
+			if _, ok := stored[r.CallID]; !ok {
+				stored[r.CallID] = i
+			}
+		}
+	}
+	return stored
+}
+
 // tellOrphans turns the results that answer no call into words.
 func (a *assembler) tellOrphans() {
-	all := a.rows
+	all := a.rows[:len(a.rows):len(a.rows)]
+	var stored map[string]int // results, by call
 	for i := range a.live {
 		if a.live[i].Volatile && a.live[i].Role != memory.RoleUser && a.live[i].Role != memory.RoleSystem {
-			all = append(all[:len(all):len(all)], a.live[i].Row)
+			all = append(all, a.live[i].Row)
+			if stored == nil {
+				stored = a.storedResults()
+			}
 		}
 	}
 	for _, i := range transcript.Leftover(all) {
@@ -224,6 +241,10 @@ func (a *assembler) tellOrphans() {
 		}
 		for k := range a.live {
 			if a.live[k].Volatile && a.live[k].Role == memory.RoleTool && a.live[k].Origin == all[i].Origin && a.live[k].CallID == all[i].CallID {
+				if at, ok := stored[a.live[k].CallID]; ok && transcript.Equal(a.rows[at], a.live[k].Row) {
+					delete(stored, a.live[k].CallID) // it covers one
+					break
+				}
 				a.tell(&a.live[k].Row)
 				break
 			}
