@@ -225,30 +225,27 @@ func (a *assembler) storedResults() map[string]int {
 // tellOrphans turns the results that answer no call into words.
 func (a *assembler) tellOrphans() {
 	all := a.rows[:len(a.rows):len(a.rows)]
+	var brought []int         // the live messages in all
 	var stored map[string]int // results, by call
 	for i := range a.live {
-		if a.live[i].Volatile && a.live[i].Role != memory.RoleUser && a.live[i].Role != memory.RoleSystem {
-			all = append(all, a.live[i].Row)
-			if stored == nil {
-				stored = a.storedResults()
-			}
+		if l := &a.live[i]; l.Volatile && (l.Role == memory.RoleAssistant || l.Role == memory.RoleTool) {
+			all, brought = append(all, l.Row), append(brought, i)
 		}
+	}
+	if len(brought) > 0 {
+		stored = a.storedResults()
 	}
 	for _, i := range transcript.Leftover(all) {
 		if i < len(a.rows) {
 			a.tell(&a.rows[i])
 			continue
 		}
-		for k := range a.live {
-			if a.live[k].Volatile && a.live[k].Role == memory.RoleTool && a.live[k].Origin == all[i].Origin && a.live[k].CallID == all[i].CallID {
-				if at, ok := stored[a.live[k].CallID]; ok && transcript.Equal(a.rows[at], a.live[k].Row) {
-					delete(stored, a.live[k].CallID) // it covers one
-					break
-				}
-				a.tell(&a.live[k].Row)
-				break
-			}
+		r := &a.live[brought[i-len(a.rows)]].Row
+		if at, ok := stored[r.CallID]; ok && transcript.Equal(a.rows[at], *r) {
+			delete(stored, r.CallID) // it covers one
+			continue
 		}
+		a.tell(r)
 	}
 }
 

@@ -110,6 +110,8 @@ type dialect struct {
 	completionTokens bool
 	// ownTemperature: the model knows only its own.
 	ownTemperature bool
+	// noToolChoice: the server cannot be told to call no tools.
+	noToolChoice bool
 }
 
 // New returns a model. It reads no environment and opens no connection.
@@ -228,6 +230,8 @@ func (d *dialect) learn(param string) bool {
 		// Models that reason know only their own temperature; the prompt
 		// matters more than it.
 		d.ownTemperature = true
+	case param == "tool_choice" && !d.noToolChoice:
+		d.noToolChoice = true
 	default:
 		return false
 	}
@@ -342,7 +346,10 @@ func (m *Model) params(r llm.Request, d dialect) (openai.ChatCompletionNewParams
 		}
 		p.Tools = append(p.Tools, openai.ChatCompletionFunctionTool(function))
 	}
-	if r.NoCalls && len(r.Tools) > 0 {
+	if r.NoCalls && d.noToolChoice {
+		p.Tools = nil
+	}
+	if r.NoCalls && len(p.Tools) > 0 {
 		p.ToolChoice.OfAuto = openai.String("none")
 	}
 	if r.System != "" {

@@ -516,3 +516,20 @@ func TestConcurrentRequests(t *testing.T) {
 		}
 	}
 }
+
+// A server that cannot be told to call nothing is not told of the tools.
+func TestServersWithoutToolChoice(t *testing.T) {
+	server := openaitest.NewServer(t, openaitest.Fault(400, "unsupported_parameter", "tool_choice", hostile), openaitest.Text("fine"), openaitest.Text("fine"))
+	m := open(t, openai.Config{BaseURL: server.BaseURL, MaxRetries: never})
+	r := llm.Request{Messages: []llm.Message{{Role: llm.RoleUser, Text: "hi"}}, Tools: []llm.Tool{{Name: "search"}}, NoCalls: true}
+	for range 2 {
+		if _, err := m.Complete(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, sent := range server.Requests() {
+		if told := i == 0; (sent.ToolChoice == "none") != told || (len(sent.Tools) == 1) != told {
+			t.Errorf("request %d: %+v", i, sent)
+		}
+	}
+}
