@@ -18,6 +18,9 @@ func (a *assembler) choose() {
 	// What the rows cost when each call has its result.
 	costs := make([]int, len(a.rows))
 	unitOf := make([]int, len(a.entries)) // the rows of an entry are of one unit
+	for e := range unitOf {
+		unitOf[e] = -1
+	}
 	for i := range a.rows {
 		unitOf[a.rows[i].Origin] = unit[i]
 	}
@@ -52,13 +55,23 @@ func (a *assembler) choose() {
 		}
 	}
 	// What leaves in large steps changes the beginning seldom. The steps are
-	// those of what was left out since the beginning of the frontier, so that the
-	// next prompt's are the same.
-	if step := max(a.in.Budget/4, 1); excess+a.older > 0 {
-		excess = (excess+a.older+step-1)/step*step - a.older
-	}
-	for u := 0; u < len(a.rows) && excess > 0; u++ {
-		if unit[u] == u && !keeps[u] && !out[u] {
+	// counted from the beginning of the frontier, and as the store counts, so
+	// that they are the same for the next prompt, whichever part of it is read.
+	step := max(a.in.Budget/4, 1)
+	passed, until := a.older, 0
+	for i := range a.in.Items {
+		if excess <= 0 {
+			if until == 0 {
+				until = (passed + step - 1) / step * step
+			}
+			if passed >= until {
+				break
+			}
+		}
+		if item := &a.in.Items[i]; item.Message != nil || item.Summary != nil {
+			passed += item.Tokens() + perMessage
+		}
+		if u := unitOf[a.firstItem+i]; u >= 0 && !keeps[u] && !out[u] {
 			leave(u)
 		}
 	}
