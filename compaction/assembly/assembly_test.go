@@ -345,3 +345,36 @@ func TestThoughtsGoBackToWhoHadThem(t *testing.T) {
 		t.Errorf("got\n%s", script(prompt))
 	}
 }
+
+// Reading only the end of a frontier gives the same prompt.
+func TestOlderItemsNeedNotBeRead(t *testing.T) {
+	var items []memory.Item
+	for n := range 200 {
+		items = append(items, said("user", fmt.Sprint("question ", n, " ", words(n%17))), message(memory.RoleAssistant, call(fmt.Sprint("c", n))),
+			result(fmt.Sprint("c", n), found(t, words(n%11))), said("assistant", fmt.Sprint("answer ", n, " ", words(n%23))))
+	}
+	items = append(items, said("user", "last"))
+	const budget = 1500
+	for size := len(items); size > 0; size -= 31 {
+		whole := assembly.Input{Budget: budget, Items: items[:size]}
+		want, report := assemble(t, whole)
+		tail := whole
+		for sum, i := 0, size-1; i >= 0; i-- {
+			if sum += items[i].Tokens(); sum >= 2*budget && items[i].Message.Role == memory.RoleUser {
+				for _, item := range items[:i] {
+					tail.Older.Items++
+					tail.Older.Tokens += item.Tokens()
+				}
+				tail.Items = items[i:size]
+				break
+			}
+		}
+		got, tailReport := assemble(t, tail)
+		if script(got) != script(want) {
+			t.Fatalf("%d items: got\n%swant\n%s", size, script(got), script(want))
+		}
+		if tail.Older.Items > 0 && (tailReport.Entries[1].Kind != assembly.KindOlder || tailReport.Entries[1].Items != tail.Older.Items || tailReport.Tokens != report.Tokens) {
+			t.Errorf("%d items: %+v", size, tailReport.Entries[1])
+		}
+	}
+}
