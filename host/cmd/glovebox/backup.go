@@ -16,6 +16,9 @@ func (a *app) backup() *cobra.Command {
 		Long: "Write a copy of the session database as it is at one moment, also while glovebox runs. FILE must not exist. To go\n" +
 			"back to it, stop glovebox and put it in the place of glovebox.db, without the -wal and -shm beside that.",
 		RunE: func(c *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return usagef("the name of the file is empty")
+			}
 			path, err := a.databasePath()
 			if err != nil {
 				return err

@@ -238,11 +238,11 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// printable leaves out what would steer a terminal: a model's words and an
-// imported transcript's are not ours.
+// printable leaves out what would steer a terminal or turn the order of what it
+// shows: a model's words and an imported transcript's are not ours.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
 			return -1
 		}
 		return r

@@ -64,3 +64,9 @@ func commandOn(home string) func(args ...string) (code int, out, errs string) {
 		return code, stdout.String(), stderr.String()
 	}
 }
+
+func TestPrintable(t *testing.T) {
+	if got := printable("a\x1b[31mb\u202ec\u2066d\te\nf\u0085g👩‍🚀"); got != "a[31mbcd\te\nfg👩‍🚀" {
+		t.Errorf("got %q", got)
+	}
+}
