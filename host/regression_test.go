@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -273,5 +274,36 @@ func TestAQueryLeavesTheSessionsAlone(t *testing.T) {
 	}
 	if _, err := h.Query(t.Context(), host.HandQuery{Hand: "nobody", Prompt: "x"}); !errors.Is(err, abi.KindUnknownHand) || !strings.Contains(err.Error(), "calendar") {
 		t.Errorf("an unknown hand: %v", err)
+	}
+}
+
+// A window that no model has is given to mean that there is no limit: the prompt
+// has all of the conversation then, and not its last message alone.
+func TestAWindowWithoutEnd(t *testing.T) {
+	for _, window := range []int{math.MaxInt, math.MaxInt/2 + 2048} {
+		m := &model{}
+		config := host.Config{Data: t.TempDir(), LLM: m, Model: host.ModelConfig{ContextWindow: window}}
+		h := open(t, config)
+		session := send(t, h, host.Message{Text: "the lamp is green"}).Session
+		answer := send(t, h, host.Message{Session: session, Text: "which colour has it"})
+		if text := promptText(answer); !strings.Contains(text, "the lamp is green") {
+			t.Errorf("window %d: the model was shown %q", window, text)
+		}
+		if text := fmt.Sprint(m.last.Messages); !strings.Contains(text, "the lamp is green") {
+			t.Errorf("window %d: the model was sent %s", window, text)
+		}
+		user, err := h.Store().DefaultUser(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, report, err := host.ContextOf(t.Context(), config, h.Store(), user.ID, session, math.MaxInt)
+		if err != nil || report.OverBudget {
+			t.Fatalf("window %d: %+v, %v", window, report, err)
+		}
+		for _, e := range report.Entries {
+			if !e.Included {
+				t.Errorf("window %d: left out: %+v", window, e)
+			}
+		}
 	}
 }

@@ -163,7 +163,7 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 	}
 	var refused llm.Request
 	for {
-		frontier, older, err := h.store.FrontierTail(ctx, turn.User, turn.Session, readAhead*h.config.budget())
+		frontier, older, err := h.store.FrontierTail(ctx, turn.User, turn.Session, readAhead(h.config.budget()))
 		if err != nil {
 			return fail(fmt.Errorf("read frontier: %w", err))
 		}

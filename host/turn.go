@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 
@@ -249,9 +250,11 @@ func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Me
 // budget is what a prompt may cost: the window without the answer.
 func (c Config) budget() int { return c.Model.window() - c.Model.maxOutput() }
 
-// readAhead is how many times the budget is read of a frontier: what a prompt
-// could hold, and what it would have instead of that which is too large.
-const readAhead = 2
+// readAhead returns how much is read of a frontier for a prompt of a budget: twice
+// as much, what it could hold, and what it would have instead of that which is
+// too large. A window that is given as larger than any must not wrap around: the
+// prompt would begin without what came before it.
+func readAhead(budget int) int { return 2 * min(budget, math.MaxInt/2) }
 
 // promptInput is what every prompt of an agent is made of.
 func promptInput(config Config, system string, tools []assembly.Tool) assembly.Input {
@@ -296,7 +299,7 @@ func PromptOf(ctx context.Context, config Config, store memory.Store, user memor
 	if budget != 0 {
 		in.Budget = budget
 	}
-	frontier, older, err := store.FrontierTail(ctx, user, session, readAhead*max(in.Budget, config.budget()))
+	frontier, older, err := store.FrontierTail(ctx, user, session, readAhead(max(in.Budget, config.budget())))
 	if err != nil {
 		return fail(err)
 	}
