@@ -47,6 +47,10 @@ var (
 	// ErrReadOnly says that the store cannot be written: the file or its
 	// directory does not allow it, or it was opened for reading.
 	ErrReadOnly = errors.New("read-only")
+	// ErrUnsettled says that the store was opened for reading and has to be opened
+	// for writing once before: an older version of the program wrote it, or one
+	// that died meanwhile. Errors that wrap it wrap ErrReadOnly too.
+	ErrUnsettled = errors.New("open it for writing once")
 )
 
 // User is somebody the agents talk to. Names are unique and match

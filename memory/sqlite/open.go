@@ -350,7 +350,7 @@ func (s *Store) checkVersion(ctx context.Context, db *sql.DB) error {
 	case version > latest:
 		return fmt.Errorf("it has schema %d, this version knows %d: %w", version, latest, memory.ErrNewer)
 	case s.readOnly && version < latest:
-		return fmt.Errorf("it has schema %d, this version needs %d: open it for writing once: %w", version, latest, memory.ErrReadOnly)
+		return fmt.Errorf("it has schema %d, this version needs %d: %w: %w", version, latest, memory.ErrUnsettled, memory.ErrReadOnly)
 	}
 	return nil
 }
@@ -516,7 +516,7 @@ func explain(err error) error {
 		return err
 	}
 	if failure.Code() == sqlite3.SQLITE_READONLY_ROLLBACK {
-		return fmt.Errorf("%w: a program died while it wrote to the file: open it for writing once, with the program that it belongs to: %w", memory.ErrReadOnly, err)
+		return fmt.Errorf("%w: a program died while it wrote to the file: %w, with the program that it belongs to: %w", memory.ErrReadOnly, memory.ErrUnsettled, err)
 	}
 	switch failure.Code() & 0xff {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:

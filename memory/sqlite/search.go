@@ -160,7 +160,7 @@ func (s *Store) sources(ctx context.Context, tx *sql.Tx, o owner) ([]index.Sourc
 	var sources []index.Source
 	for _, v := range segments {
 		if v[1] != index.Version {
-			return nil, fmt.Errorf("the search index is of another version: open the database for writing once: %w", memory.ErrReadOnly)
+			return nil, fmt.Errorf("the search index is of another version: %w: %w", memory.ErrUnsettled, memory.ErrReadOnly)
 		}
 		source, err := s.openSegment(ctx, reader, v[0])
 		if err != nil {

@@ -118,6 +118,8 @@ func hintFor(err error) string {
 		return "stop the other glovebox, or choose another data directory with --data"
 	case errors.Is(err, memory.ErrNewer):
 		return "use the newer glovebox that wrote it"
+	case errors.Is(err, memory.ErrUnsettled):
+		return "glovebox doctor --repair does that, and brings a database of an older version to this one: copy the file first if you want to go back"
 	case errors.Is(err, memory.ErrReadOnly):
 		return "make the directory writable, or choose another with --data"
 	case errors.Is(err, memory.ErrForeign):
