@@ -50,3 +50,32 @@ func TestTranscriptMarks(t *testing.T) {
 		t.Errorf("imported twice: %+v", report)
 	}
 }
+
+// A transcript's calls of tools that take a text, and calls of kinds that are not
+// known, lose none of their words.
+func TestCallsThatAreNoFunctions(t *testing.T) {
+	store, user := open(t)
+	document := `{"messages":[{"role":"user","content":"mend it"},{"role":"assistant","content":null,"tool_calls":[
+		{"id":"c1","type":"custom","custom":{"name":"patch","input":"the words of a patch"}},
+		{"id":"c2","type":"remote","server":"elsewhere","name":"fetch"},
+		{"id":"c3","type":"function","function":{"name":"now","arguments":"{}"}}]},
+		{"role":"tool","tool_call_id":"c1","content":"done"}]}`
+	must(transfer.Import(t.Context(), store, user, strings.NewReader(document), options))(t)
+	said := messages(t, t.Context(), store, user)[0]
+	calls := said[1].Blocks
+	if len(calls) != 3 {
+		t.Fatalf("%d blocks: %+v", len(calls), calls)
+	}
+	if c := calls[0]; c.Type != memory.BlockToolCall || c.ID != "c1" || c.Name != "patch" || string(c.Input) != `{"arguments":"the words of a patch"}` {
+		t.Errorf("the call with a text is %+v", c)
+	}
+	if encoded, _, err := memory.Encode(calls[1:2]); err != nil || !strings.Contains(encoded[0], "elsewhere") {
+		t.Errorf("the call of an unknown kind is %s, %v", encoded, err)
+	}
+	if c := calls[2]; c.Type != memory.BlockToolCall || c.Name != "now" || string(c.Input) != `{}` {
+		t.Errorf("the call of a function is %+v", c)
+	}
+	if r := said[2].Blocks[0]; r.Name != "patch" {
+		t.Errorf("the result is of %q", r.Name)
+	}
+}

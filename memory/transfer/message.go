@@ -291,16 +291,40 @@ func (s *speech) called(d *memory.Draft, fields map[string]json.RawMessage) erro
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
 	}
-	var calls []struct {
-		ID       string   `json:"id"`
-		Function function `json:"function"`
-	}
+	var calls []json.RawMessage
 	if raw := fields["tool_calls"]; raw != nil {
 		if err := json.Unmarshal(raw, &calls); err != nil {
 			return fmt.Errorf("tool_calls: %w", invalid(err))
 		}
 	}
-	for _, c := range calls {
+	for _, raw := range calls {
+		var c struct {
+			Type     string    `json:"type"`
+			ID       string    `json:"id"`
+			Function *function `json:"function"`
+			// Custom is a call of a tool that takes a text.
+			Custom *struct {
+				Name  string          `json:"name"`
+				Input json.RawMessage `json:"input"`
+			} `json:"custom"`
+		}
+		if err := json.Unmarshal(raw, &c); err != nil {
+			return fmt.Errorf("tool_calls: %w", invalid(err))
+		}
+		switch {
+		case c.Function == nil && c.Custom != nil:
+			c.Function = &function{c.Custom.Name, c.Custom.Input}
+		case c.Function == nil && c.Type != "" && c.Type != "function":
+			// Of a kind that is not known here: it is kept as it is.
+			b, err := s.block(raw, "")
+			if err != nil {
+				return fmt.Errorf("tool_calls: %w", invalid(err))
+			}
+			d.Blocks = append(d.Blocks, b)
+			continue
+		case c.Function == nil:
+			c.Function = &function{}
+		}
 		s.remember(c.ID, c.Function.Name)
 		d.Blocks = append(d.Blocks, memory.ToolCall(c.ID, c.Function.Name, arguments(c.Function.Arguments)))
 	}
