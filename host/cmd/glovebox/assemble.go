@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -424,13 +425,21 @@ func (i *dumpItem) check() error {
 	switch {
 	case (i.Message == nil) == (i.Summary == nil):
 		return errors.New(`give either "message" or "summary"`)
+	case i.Message != nil && !isCount(i.Message.Tokens):
+		return fmt.Errorf("tokens: %d is no number of tokens of a message", i.Message.Tokens)
 	case i.Message != nil:
 		return checkMessage(i.Message.Role, i.Message.Source, i.Message.Blocks)
+	case !isCount(i.Summary.Tokens):
+		return fmt.Errorf("tokens: %d is no number of tokens of a summary", i.Summary.Tokens)
 	case i.Summary.Tokens == 0:
 		i.Summary.Tokens = tokens.Estimate(i.Summary.Shown())
 	}
 	return nil
 }
+
+// isCount reports whether n can be what a piece costs: sums of any number of such
+// do not overflow.
+func isCount(n int) bool { return n >= 0 && n <= math.MaxInt32 }
 
 func checkMessage(role memory.Role, source memory.Source, blocks []memory.Block) error {
 	return memory.Draft{Role: role, Source: source, Blocks: blocks, At: time.Unix(0, 0)}.Check()

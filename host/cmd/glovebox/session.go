@@ -232,8 +232,8 @@ func (a *app) sessionContext() *cobra.Command {
 	c := &cobra.Command{
 		Use: "context SESSION|last", Short: "Show what the model is shown, and why", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if budget < 0 {
-				return usagef("--budget %d: give a number of tokens", budget)
+			if budget < 0 || budget == 0 && c.Flags().Changed("budget") {
+				return usagef("--budget %d: give a number of tokens, at least 1", budget)
 			}
 			config, err := a.config()
 			if err != nil {
