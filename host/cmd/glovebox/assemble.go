@@ -297,7 +297,8 @@ type dumpItem struct {
 }
 
 // dumpLive is a live message. One that does not say whether it is persisted is,
-// unless its source or the marks in its text say that it never is.
+// unless its source or the marks in its text say that it never is, or it stands
+// behind all that the frontier has.
 type dumpLive struct {
 	Role      memory.Role   `json:"role"`
 	Source    memory.Source `json:"source,omitempty"`
@@ -500,7 +501,8 @@ func (d dump) input(options assembleOptions) (assembly.Input, error) {
 			in.Items = append(in.Items, memory.Item{Summary: item.Summary})
 		}
 	}
-	for _, l := range d.Live {
+	unsaid := d.unsaid()
+	for i, l := range d.Live {
 		marked := memory.MarkedSource(l.Role, l.Content.words())
 		live := assembly.Live{Role: l.Role, Source: cmp.Or(l.Source, marked), Blocks: l.Content, Turn: d.Turn}
 		if l.Turn != nil {
@@ -512,12 +514,42 @@ func (d dump) input(options assembleOptions) (assembly.Input, error) {
 			switch live.Source {
 			case memory.SourceInterSession, memory.SourceTaskCompletion, memory.SourceRetry:
 			default:
-				live.Persisted = marked == memory.SourceUnknown
+				live.Persisted = marked == memory.SourceUnknown && i < unsaid
 			}
 		}
 		in.Live = append(in.Live, live)
 	}
 	return in, nil
+}
+
+// unsaid returns the index of the first live message behind all that say the same
+// as one of the frontier: what is not stored yet stands at the end. If none does,
+// that is the first, unless they may be in what the frontier does not show.
+func (d dump) unsaid() int {
+	key := func(role memory.Role, blocks []memory.Block) string {
+		encoded, _, err := memory.Encode(blocks)
+		if err != nil {
+			return ""
+		}
+		return string(role) + " " + strings.Join(encoded, ",")
+	}
+	stored, whole := map[string]bool{}, d.Older == nil
+	for _, item := range d.Frontier {
+		if item.Message == nil {
+			whole = false
+			continue
+		}
+		stored[key(item.Message.Role, item.Message.Blocks)] = true
+	}
+	for i := len(d.Live) - 1; i >= 0; i-- {
+		if stored[key(d.Live[i].Role, d.Live[i].Content)] {
+			return i + 1
+		}
+	}
+	if whole {
+		return 0
+	}
+	return len(d.Live)
 }
 
 func (a *app) assembleDump(data []byte, options assembleOptions) error {
