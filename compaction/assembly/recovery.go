@@ -58,8 +58,8 @@ const ReasonRecovery = "left out to make the prompt shorter"
 // new.
 const RecoveryNote = "[Earlier messages are left out here because the conversation is too long. They are stored: ask memory_search or memory_expand.]"
 
-// shortResult is what RecoverShorten leaves of a tool's result, in tokens
-// without the frame.
+// shortResult is what RecoverShorten leaves of a tool's result: tokens of the
+// tool's words, not counting the frame nor what an encoding adds.
 const shortResult = 128
 
 // leavesOut tells for each item whether the stage leaves it out, whatever room
@@ -120,13 +120,14 @@ func isWords(b memory.Block) bool {
 }
 
 // itemUnits tells which items stay or go together: a tool's result and its call,
-// whatever stands between them. Each item leads to another of its unit, or to
-// itself.
+// whatever stands between them and whichever comes first. Each item leads to
+// another of its unit, or to itself.
 type itemUnits []int
 
 func unitsOf(items []memory.Item) itemUnits {
 	u := make(itemUnits, len(items))
 	calls := map[string]int{}
+	early := map[string]int{} // results whose calls have not come yet
 	for i, item := range items {
 		u[i] = i
 		if item.Message == nil {
@@ -137,10 +138,16 @@ func unitsOf(items []memory.Item) itemUnits {
 			switch b.Type {
 			case memory.BlockToolCall:
 				calls[b.ID] = i
+				if result, ok := early[b.ID]; ok {
+					u[u.find(i)] = u.find(result)
+					delete(early, b.ID)
+				}
 			case memory.BlockToolResult:
 				named = true
 				if call, ok := calls[b.ID]; ok {
 					u[u.find(i)] = u.find(call)
+				} else {
+					early[b.ID] = i
 				}
 			}
 		}
