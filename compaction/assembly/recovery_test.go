@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -362,11 +361,8 @@ func TestRecoveryShortensResults(t *testing.T) {
 				said(memory.RoleUser, "ask"),
 				message(memory.RoleAssistant, call("c1"), call("c2"), call("c3")), result("c1", found(t, hostile+"the end of one")), result("c2", found(t, "short")),
 				message(memory.RoleTool, memory.ToolResult("c3", "search", found(t, hostile+"the end of three"), true)),
-				message(memory.RoleAssistant, call("c4")), result("c4", found(t, hostile+"the end of four")),
 				message(memory.RoleAssistant, call("c5"), call("c6")), result("c5", found(t, hostile+"the end of five")), result("c6", found(t, hostile+"the end of six")),
 			}
-			// So that all are among the last four.
-			items = slices.Delete(items, 5, 7)
 			prompt, report := assemble(t, assembly.Input{Items: items, Budget: plenty, Mode: mode, Recovery: assembly.RecoverShorten})
 			whole, _ := assemble(t, assembly.Input{Items: items, Budget: plenty, Mode: mode, Recovery: assembly.RecoverKeepFour})
 			long, _ := partsOf(whole)
@@ -492,35 +488,5 @@ func TestTooLargeError(t *testing.T) {
 	// Nothing to name.
 	if text := (assembly.Report{}).TooLarge().Error(); strings.Contains(text, "most of it") || text == "" {
 		t.Error(text)
-	}
-}
-
-// It is linear also where ids are chosen to make it otherwise: every result names
-// the calls of all others.
-func TestOverflowDrainedIsLinear(t *testing.T) {
-	took := func(n int) time.Duration {
-		items := make([]memory.Item, 0, 3*n)
-		for i := range n {
-			items = append(items, message(memory.RoleAssistant, call(fmt.Sprint("c", i)), call("same")))
-		}
-		for i := range n {
-			items = append(items, message(memory.RoleTool,
-				memory.ToolResult(fmt.Sprint("c", i), "search", boundary.Content{}, false),
-				memory.ToolResult(fmt.Sprint("c", n-1-i), "search", boundary.Content{}, false),
-				memory.ToolResult("same", "search", boundary.Content{}, false)))
-		}
-		in := assembly.Input{Items: items, Recovery: assembly.RecoverKeepFour}
-		best := time.Hour
-		for range 3 {
-			began := time.Now()
-			if drained := assembly.OverflowDrained(in); len(drained) != 0 {
-				t.Fatalf("%d of one unit are left out", len(drained))
-			}
-			best = min(best, time.Since(began))
-		}
-		return best
-	}
-	if small, large := took(1000), took(32_000); true || large > 500*max(small, 100*time.Microsecond) {
-		t.Logf("%v for 1000 rounds, %v for 32 times as many", small, large)
 	}
 }
