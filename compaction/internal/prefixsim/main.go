@@ -30,11 +30,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// defaultBudget is what a prompt may cost in the host's default window: 32,768
+// tokens without the 1,024 of an answer.
+const defaultBudget = 32_768 - 1_024
+
 func main() {
 	var o options
 	data := flag.String("data", "", "JSON file of conversations; without it, only generated chats")
 	exchanges := flag.Int("exchanges", 300, "length of each generated chat")
-	flag.IntVar(&o.budget, "budget", 8000, "what a prompt may cost, in tokens")
+	flag.IntVar(&o.budget, "budget", defaultBudget, "what a prompt may cost, in tokens")
 	intervals := flag.String("interval", "0,5", "exchanges between two compactions beside the thresholds; 0 is none")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
