@@ -22,7 +22,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// The shared vectors lie beside the checkout, not in it.
+// A1. The shared vectors lie beside the checkout, not in it.
 func TestVectors(t *testing.T) {
 	data, err := os.ReadFile("../../../shared/vectors/lcm/tokens.json")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -90,7 +90,7 @@ func TestPlaceBreakpoints(t *testing.T) {
 	}
 }
 
-// A turn finds what the turn before wrote, however many calls stood between, and
+// A4: a turn finds what the turn before wrote, however many calls stood between, and
 // a round of calls what the round before did.
 func TestBreakpointsAreFoundAgain(t *testing.T) {
 	// position of the end of message i, in blocks.

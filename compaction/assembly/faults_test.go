@@ -58,7 +58,7 @@ func mustHold(t *testing.T, shown string, want map[string]bool) {
 	}
 }
 
-// A later clamp dropped the very input that had just been guaranteed.
+// A5: a later clamp dropped the very input that had just been guaranteed.
 func TestNoLaterClampDropsWhatHasToBeIn(t *testing.T) {
 	for _, budget := range []int{-1, 0, 1, 60, 200} {
 		d := &dice{}

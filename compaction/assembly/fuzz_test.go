@@ -21,7 +21,7 @@ import (
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// FuzzAssemble decodes bytes to everything that a prompt is made of and holds
+// A2, A3, A5: FuzzAssemble decodes bytes to everything that a prompt is made of and holds
 // what comes of it against what Assemble promises.
 func FuzzAssemble(f *testing.F) {
 	f.Add([]byte{})

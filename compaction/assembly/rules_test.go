@@ -285,6 +285,7 @@ func nested(levels int) string {
 	return strings.Repeat(`{"a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1)
 }
 
+// A2: the rules, each with what breaks it.
 func TestCheckFindsEachBreach(t *testing.T) {
 	for _, b := range breaches() {
 		t.Run(b.rule+"/"+b.name, func(t *testing.T) {
@@ -741,7 +742,7 @@ func TestEveryEditIsFound(t *testing.T) {
 	})
 }
 
-// Were any rule quadratic, this would take far longer than all other tests.
+// A6: were any rule quadratic, this would take far longer than all other tests.
 func TestCheckTakesHugePrompts(t *testing.T) {
 	const n = 50_000
 	var calls, results, mixed []assembly.Part
@@ -767,6 +768,8 @@ func TestCheckTakesHugePrompts(t *testing.T) {
 	}
 }
 
+// A2: whatever a prompt is, Check names rules of its provider and places in it, and
+// leaves it as it is.
 func FuzzCheck(f *testing.F) {
 	for _, p := range []assembly.Prompt{clean(), running(assembly.Anthropic), running(assembly.Gemini)} {
 		seed, err := json.Marshal(p)

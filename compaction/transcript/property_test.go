@@ -16,6 +16,7 @@ func TestRepairIsWhatTheRulesSay(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) { checkRepair(r, drawTape(r)) })
 }
 
+// A1
 func FuzzRepair(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x01\x01\x00\x04\x00\x00\x00\x00\x00\x00\x00\x04\x00\x00"))
@@ -93,12 +94,13 @@ func TestJoinIsWhatTheRulesSay(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) { checkJoin(r, drawTape(r), false) })
 }
 
-// A message that is stored and one that is not may say the same, and tools may
+// A1, A5: a message that is stored and one that is not may say the same, and tools may
 // say what nobody stored. The rules go on to hold.
 func TestJoinIsWhatTheRulesSayWhateverIsVolatile(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) { checkJoin(r, drawTape(r), true) })
 }
 
+// A1, A5
 func FuzzJoin(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x00\x20\x02\x00\x00\x00\x01\x05\x00\x00\x00\x01\x00\x03\x00\x02\x05\x01\x01\x00\x00\x00"))

@@ -317,7 +317,7 @@ func BenchmarkSummaryCarries(b *testing.B) {
 	}
 }
 
-// Whatever is in a file, it is an error or every case has an answer; an answer can
+// A1: whatever is in a file, it is an error or every case has an answer; an answer can
 // be told again, and its explanation names every message.
 func FuzzVectors(f *testing.F) {
 	f.Add([]byte(`{"kind":"repair","version":1,"cases":[{"name":"c","contentious":"x","input":{"messages":[{"id":"m","role":"tool","content":[{"type":"tool_result","tool_call_id":"x","text":"o"}]},{"id":"n","role":"assistant","stop_reason":"stop","content":[{"type":"tool_call","id":"x","style":"function","arguments":{"b":[1e9]}},{"type":"reasoning","text":"t"},{"type":"tool_call","id":"x"},{"type":"hologram"}]}]},"expect":{"output":[]}}]}`))

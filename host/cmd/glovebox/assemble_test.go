@@ -25,7 +25,7 @@ func glovebox(stdin string, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), failures.String()
 }
 
-// A dump gives the prompt that it was made from, to the byte: also what a tool was
+// A3: a dump gives the prompt that it was made from, to the byte: also what a tool was
 // called with, whose blanks an encoder would take away.
 func TestDumpGivesTheSamePrompt(t *testing.T) {
 	data := t.TempDir()
