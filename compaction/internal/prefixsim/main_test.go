@@ -66,7 +66,7 @@ func TestReuse(t *testing.T) {
 		set, budget, exchanges int
 		atLeast                float64
 	}{
-		{withTools, 24_000, 64, 0.94},
+		{withTools, defaultBudget * 3 / 4, 64, 0.94},
 		{shortTurns, 8000, 100, 0.91},
 	} {
 		s := generated(test.exchanges)[test.set]
