@@ -327,12 +327,15 @@ type Item struct {
 	Summary *Summary
 }
 
-// Tokens is what the item costs as it is shown.
+// Tokens is what the item costs as it is shown. An empty one costs nothing.
 func (i Item) Tokens() int {
-	if i.Message != nil {
+	switch {
+	case i.Message != nil:
 		return i.Message.Tokens
+	case i.Summary != nil:
+		return i.Summary.Tokens
 	}
-	return i.Summary.Tokens
+	return 0
 }
 
 // Frontier is what the model is shown of a session: messages and summaries in
