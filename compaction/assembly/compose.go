@@ -57,10 +57,10 @@ type composer struct {
 	// inputAt is the message with the last input; summariesEnd is the number of
 	// messages up to the last that holds a summary.
 	inputAt, summariesEnd int
-	// thinks says that the thoughts of the message in hand go in; answered is how
-	// many results it has so far.
-	thinks   bool
-	answered int
+	// thinks says that the thoughts of the message in hand go in; calls are those
+	// of the message before it that no result in it has answered yet.
+	thinks bool
+	calls  []Part
 	// answerable says that the last message ends with something to answer.
 	answerable bool
 	besideDone bool
@@ -95,7 +95,7 @@ func (c *composer) message(rows []transcript.Row) {
 	}
 	m := c.open(role)
 	c.answerable, c.thinks = false, c.keepsThoughts(rows)
-	c.answered = 0
+	c.calls = c.calledBefore()
 	for order := range orders {
 		for i := range rows {
 			r := &rows[i]
@@ -170,21 +170,32 @@ func (c *composer) dropThoughts() {
 	}
 }
 
+// calledBefore returns the calls in the message before the last one.
+func (c *composer) calledBefore() []Part {
+	if len(c.messages) < 2 {
+		return nil
+	}
+	parts := c.messages[len(c.messages)-2].Parts
+	first := len(parts)
+	for first > 0 && parts[first-1].Type == PartCall {
+		first--
+	}
+	return parts[first:]
+}
+
 // calledName returns the name in the call that a result answers, which is what
 // providers want to read in it. The results of a turn are in the order of its
 // calls.
 func (c *composer) calledName(r *transcript.Row) string {
-	calls := c.messages[len(c.messages)-2].Parts
-	k := len(calls) - 1
-	for k > 0 && calls[k-1].Type == PartCall {
-		k--
+	if len(c.calls) == 0 {
+		return r.ToolName
 	}
-	k += c.answered
-	c.answered++
-	if k < len(calls) && calls[k].ID == r.CallID {
-		return calls[k].Name
+	call := &c.calls[0]
+	c.calls = c.calls[1:]
+	if call.ID != r.CallID {
+		return r.ToolName
 	}
-	return r.ToolName
+	return call.Name
 }
 
 func (c *composer) order(r *transcript.Row, p *transcript.Part) int {
