@@ -18,9 +18,6 @@ func (a *assembler) choose() {
 	// What the rows cost when each call has its result.
 	costs := make([]int, len(a.rows))
 	unitOf := make([]int, len(a.entries)) // the rows of an entry are of one unit
-	for e := range unitOf {
-		unitOf[e] = -1
-	}
 	for i := range a.rows {
 		unitOf[a.rows[i].Origin] = unit[i]
 	}
@@ -54,28 +51,39 @@ func (a *assembler) choose() {
 			leave(u)
 		}
 	}
-	// What leaves in large steps changes the beginning seldom. The steps are
-	// counted from the beginning of the frontier, and as the store counts, so
-	// that they are the same for the next prompt, whichever part of it is read.
-	step := max(a.in.Budget/4, 1)
-	passed, until := a.older, 0
-	for i := range a.in.Items {
-		if excess <= 0 {
-			if until == 0 {
-				until = (passed + step - 1) / step * step
-			}
-			if passed >= until {
+	// What leaves in large steps changes the beginning seldom. The steps are of
+	// places in the whole frontier, by the counts of the store, so that they are
+	// the same however much of it is here.
+	step, upTo := max(a.in.Budget/4, 1), 0
+	if a.older > 0 && excess+a.older > 0 {
+		upTo = (a.older + step - 1) / step * step
+	}
+	places := a.places()
+	for u := range a.rows {
+		if unit[u] != u || keeps[u] || out[u] {
+			continue
+		}
+		if place := places[a.rows[u].Origin-a.firstItem]; place >= upTo {
+			if excess <= 0 {
 				break
 			}
+			upTo = (place/step + 1) * step
 		}
-		if item := &a.in.Items[i]; item.Message != nil || item.Summary != nil {
-			passed += item.Tokens() + perMessage
-		}
-		if u := unitOf[a.firstItem+i]; u >= 0 && !keeps[u] && !out[u] {
-			leave(u)
-		}
+		leave(u)
 	}
 	a.leave(unit, keeps, out)
+}
+
+// places returns how many tokens of the frontier stand before each item, counted
+// as Older is.
+func (a *assembler) places() []int {
+	places := make([]int, len(a.in.Items))
+	place := a.older
+	for i := range a.in.Items {
+		places[i] = place
+		place += a.in.Items[i].Tokens() + perMessage
+	}
+	return places
 }
 
 // leave takes the rows of the units out and says why the others are in.
