@@ -221,7 +221,7 @@ func (c *composer) part(r *transcript.Row, k int) (Part, bool) {
 	case p.Type == transcript.PartCall:
 		out.Type, out.ID, out.Name, out.Raw = PartCall, p.ID, p.Name, p.Raw
 	case p.Type == transcript.PartThinking:
-		if !c.thinks {
+		if !c.thinks || r.Origin < c.thinking {
 			return Part{}, false
 		}
 		out.Type, out.Name, out.Raw = PartThinking, p.Name, p.Raw

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,9 @@ type assembler struct {
 	tail []bool
 	// prompt is what goes in.
 	prompt []transcript.Row
+	// thinking is the entry from which on thoughts may go in: those of turns
+	// that are done do not.
+	thinking int
 	// lastInput is the entry of what is to be answered, lastRound that of the
 	// assistant's last message with calls; -1 if there is none.
 	lastInput, lastRound int
@@ -78,6 +82,7 @@ func (a *assembler) collect() {
 			a.lastRound = a.firstItem + i
 		}
 	}
+	a.thinking = a.firstItem + turnStart(in.Items)
 	out := in.Recovery.leavesOut(in.Items)
 	for i := range in.Items {
 		item := &in.Items[i]
@@ -104,6 +109,32 @@ func (a *assembler) collect() {
 		a.beside = ""
 	}
 }
+
+// turnStart returns the last item that is words to the assistant after an answer
+// of it without calls, so that nothing in a prompt can make results stand beside
+// them: the turn before is done. It is 0 if there is none.
+func turnStart(items []memory.Item) int {
+	start := 0
+	words, results := -1, false
+	for i := range items {
+		m := items[i].Message
+		switch {
+		case m == nil:
+		case m.Role == memory.RoleAssistant:
+			words, results = -1, holdsCall(m.Blocks)
+		case m.Role == memory.RoleTool || slices.ContainsFunc(m.Blocks, isResult):
+			results = true
+		case isInput(m) && words < 0:
+			words = i
+		}
+		if words == i && !results {
+			start = i
+		}
+	}
+	return start
+}
+
+func isResult(b memory.Block) bool { return b.Type == memory.BlockToolResult }
 
 func holdsCall(blocks []memory.Block) bool {
 	for i := range blocks {
@@ -414,7 +445,7 @@ func (a *assembler) costOf(r *transcript.Row, stored int) int {
 		if p.Type == transcript.PartCall {
 			cost += perCall
 		}
-		if !counted {
+		if past := p.Type == transcript.PartThinking && (r.Origin < a.thinking || a.in.Recovery > RecoverNothing); !counted && !past {
 			cost += a.wordsOf(p)
 		}
 	}

@@ -79,3 +79,51 @@ func TestDemandOfAnEmptyItem(t *testing.T) {
 		t.Errorf("got %d, want %d", got, want)
 	}
 }
+
+// Thoughts of turns that are done do not go in, so that they must not take the
+// room of what does; those of the turn in hand do.
+func TestPastThoughtsTakeNoRoom(t *testing.T) {
+	thought := memory.Thinking("anthropic", "", json.RawMessage(`{"type":"thinking","thinking":"`+strings.Repeat("so ", 4000)+`"}`))
+	d := &dice{}
+	var items []memory.Item
+	for i := range 20 {
+		id := fmt.Sprint("call_", i)
+		items = append(items,
+			item(d, memory.RoleUser, memory.Text(fmt.Sprint("question ", i))),
+			item(d, memory.RoleAssistant, thought, memory.ToolCall(id, "grep", json.RawMessage(`{}`))),
+			item(d, memory.RoleTool, memory.ToolResult(id, "grep", framed("a pump"), false)),
+			item(d, memory.RoleAssistant, thought, memory.Text(fmt.Sprint("answer ", i))))
+	}
+	items = append(items, item(d, memory.RoleUser, memory.Text("one more")))
+	most := 0
+	for _, more := range [][]memory.Item{nil, {
+		item(d, memory.RoleAssistant, thought, memory.ToolCall("call_last", "grep", json.RawMessage(`{}`))),
+		item(d, memory.RoleTool, memory.ToolResult("call_last", "grep", framed("a pump"), false)),
+	}} {
+		in := assembly.Input{Items: append(slices.Clone(items), more...), Budget: 10_000, Provider: assembly.Anthropic}
+		p, r, err := assembly.Assemble(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range r.Entries {
+			if e.Kind == assembly.KindMessage && !e.Included {
+				t.Errorf("a message is left out: %s; the prompt costs %d of %d", e.Reason, r.Tokens, r.Budget)
+			}
+		}
+		thoughts := 0
+		for _, m := range p.Messages {
+			for _, part := range m.Parts {
+				if part.Type == assembly.PartThinking {
+					thoughts++
+				}
+			}
+		}
+		if want := len(more) / 2; thoughts != want {
+			t.Errorf("%d thoughts are in the prompt, want %d", thoughts, want)
+		}
+		if r.Tokens <= most {
+			t.Errorf("the prompt costs %d, the one before %d", r.Tokens, most)
+		}
+		most = r.Tokens + 2500
+	}
+}
