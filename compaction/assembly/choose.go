@@ -40,21 +40,22 @@ func (a *assembler) choose() {
 	}
 
 	out := make([]bool, len(a.rows)) // of units
-	excess := a.fixed + a.reserve + stored - a.in.Budget
+	budget := max(a.in.Budget, 0) // less is nothing too, and might not be subtracted
+	excess := a.fixed + a.reserve + stored - budget
 	leave := func(u int) {
 		out[u] = true
 		excess -= costs[u]
 	}
 	// One large piece is no reason to leave out everything that is older.
 	for u := 0; u < len(a.rows) && excess > 0; u++ {
-		if unit[u] == u && !keeps[u] && costs[u] > a.in.Budget/2 {
+		if unit[u] == u && !keeps[u] && costs[u] > budget/2 {
 			leave(u)
 		}
 	}
 	// What leaves in large steps changes the beginning seldom. The steps are of
 	// places in the whole frontier, by the counts of the store, so that they are
 	// the same however much of it is here.
-	step, upTo := max(a.in.Budget/4, 1), 0
+	step, upTo := max(budget/4, 1), 0
 	if a.older > 0 && excess+a.older > 0 {
 		upTo = (a.older + step - 1) / step * step
 	}
@@ -208,7 +209,7 @@ func (a *assembler) join() {
 	}
 	joined := transcript.Join(transcript.JoinInput{
 		Rows: a.rows, Live: a.live, Protected: protected,
-		Budget: a.in.Budget - a.fixed - a.reserve, RowsCost: cost, PlaceholderCost: placeholderCost,
+		Budget: max(a.in.Budget, 0) - a.fixed - a.reserve, RowsCost: cost, PlaceholderCost: placeholderCost,
 	})
 	for _, i := range joined.Evicted {
 		a.entries[a.rows[i].Origin].Reason = ReasonEvicted

@@ -3,6 +3,7 @@ package assembly_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -125,5 +126,20 @@ func TestPastThoughtsTakeNoRoom(t *testing.T) {
 			t.Errorf("the prompt costs %d, the one before %d", r.Tokens, most)
 		}
 		most = r.Tokens + 2500
+	}
+}
+
+func TestABudgetOfLessThanNothingIsNothing(t *testing.T) {
+	in := benchInput(100, 3, true, func(int) int { return 0 })
+	want, _, err := assembly.Assemble(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, budget := range []int{-1, math.MinInt} {
+		in.Budget = budget
+		p, r, err := assembly.Assemble(in)
+		if err != nil || !r.OverBudget || r.Budget != budget || p.Tokens != want.Tokens {
+			t.Errorf("a budget of %d gives a prompt of %d, of 0 one of %d; over budget %v, error %v", budget, p.Tokens, want.Tokens, r.OverBudget, err)
+		}
 	}
 }
