@@ -40,7 +40,7 @@ func (a *assembler) choose() {
 	}
 
 	out := make([]bool, len(a.rows)) // of units
-	budget := max(a.in.Budget, 0) // less is nothing too, and might not be subtracted
+	budget := max(a.in.Budget, 0)    // less is nothing too, and might not be subtracted
 	excess := a.fixed + a.reserve + stored - budget
 	leave := func(u int) {
 		out[u] = true
