@@ -199,13 +199,14 @@ func (c *composer) calledName(r *transcript.Row) string {
 }
 
 func (c *composer) order(r *transcript.Row, p *transcript.Part) int {
-	kind := c.entries[r.Origin].Kind
+	e := &c.entries[r.Origin]
+	isRefresh := e.Kind == KindRefresh || e.Kind == KindLive && e.Source == memory.SourceContextInjection
 	switch {
 	case r.Role == memory.RoleTool, p.Type == transcript.PartThinking:
 		return orderFirst
 	case p.Type == transcript.PartCall:
 		return orderLast
-	case r.Role == memory.RoleAssistant, kind == KindSummary, kind == KindRefresh:
+	case r.Role == memory.RoleAssistant, e.Kind == KindSummary, isRefresh:
 		return orderMiddle
 	}
 	return orderLast
