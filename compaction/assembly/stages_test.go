@@ -46,6 +46,19 @@ func TestInterleavedThoughtsAreLeftOut(t *testing.T) {
 	}
 }
 
+// Two messages of the assistant become one, which would have the thinking of both
+// before the words of either.
+func TestThoughtsOfMergedMessagesAreLeftOut(t *testing.T) {
+	prompt, _ := assemble(t, assembly.Input{Budget: 1000, Provider: assembly.Anthropic, Items: []memory.Item{
+		said("user", "look"),
+		message(memory.RoleAssistant, thought("a"), memory.Text("I look.")),
+		message(memory.RoleAssistant, thought("b"), call("c1")), result("c1", found(t, "it")),
+	}})
+	if want := lines("user text look", "assistant text I look.", "assistant tool_call c1", "user tool_result c1"); script(prompt) != want {
+		t.Errorf("got\n%swant\n%s", script(prompt), want)
+	}
+}
+
 // The round of tools that goes on stays whatever it costs and is not shortened;
 // those before it have no such right.
 func TestRecoveryKeepsTheLastRound(t *testing.T) {
@@ -190,5 +203,19 @@ func TestStagesKeepTenAndFour(t *testing.T) {
 		if got := slices.Contains(assembly.OverflowDrained(in), 0); got != (stage == assembly.RecoverKeepFour) {
 			t.Errorf("%s: the summary goes: %v", stage, got)
 		}
+	}
+}
+
+// What was not even read is left out like all that has no room, and tells how full
+// the session is.
+func TestPressureCountsWhatIsOlder(t *testing.T) {
+	in := assembly.Input{Budget: 1000, Items: []memory.Item{said("user", "go on")}}
+	_, report := assemble(t, in)
+	if report.Pressure.Level != assembly.LevelLow {
+		t.Fatalf("%+v", report.Pressure)
+	}
+	in.Older = memory.FrontierRest{Items: 3, Tokens: 1000}
+	if _, report = assemble(t, in); report.Pressure.Level != assembly.LevelCritical || report.OverBudget {
+		t.Errorf("%+v, over budget: %v", report.Pressure, report.OverBudget)
 	}
 }
