@@ -490,3 +490,23 @@ func TestTooLargeError(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// The steps in which a frontier is left out are counted from its beginning, so that
+// it makes no difference to the prompt how much of it was read.
+func TestStepsAreCountedFromTheBeginning(t *testing.T) {
+	var items []memory.Item
+	for i := range 40 {
+		items = append(items, said([]memory.Role{memory.RoleUser, memory.RoleAssistant}[i%2], words(10)))
+	}
+	items = append(items, said("user", "go on"))
+	want, _ := assemble(t, assembly.Input{Budget: 300, FreshTail: 1, Items: items})
+	older := memory.FrontierRest{}
+	for i := range 15 {
+		older.Items++
+		older.Tokens += items[i].Message.Tokens
+		got, _ := assemble(t, assembly.Input{Budget: 300, FreshTail: 1, Items: items[i+1:], Older: older})
+		if script(got) != script(want) {
+			t.Fatalf("of which %d are not read: got\n%swant\n%s", older.Items, script(got), script(want))
+		}
+	}
+}
