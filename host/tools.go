@@ -140,8 +140,10 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 // course is what a turn learns on its way to an answer. Nothing of it is stored.
 type course struct {
 	tools []assembly.Tool
-	// noCalls says that the tools have had their rounds.
-	noCalls bool
+	// noCalls says that the tools have had their rounds, begun that there was one.
+	noCalls, begun bool
+	// noThoughts leaves the model's thoughts out of the rest of the turn.
+	noThoughts bool
 	// relieved says that compaction had its chance to make room.
 	relieved bool
 	// stage is how far the prompts are cut down: what was too long stays so for
@@ -169,9 +171,14 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		}
 		in := promptInput(h.config, a.system, c.tools)
 		in.Items, in.Older = frontier.Items, older
-		in.Recovery, in.Previous = c.stage, h.traces.get(turn.Session)
+		in.Recovery, in.NoThoughts, in.Previous = c.stage, c.noThoughts, h.traces.get(turn.Session)
 		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
 			return fail(fmt.Errorf("assemble prompt: %w", err))
+		}
+		if c.begun && !c.noThoughts && !answer.Report.PrefixReuse.Whole && answer.Prompt.HasThoughts() {
+			// They are bound to what stood before them.
+			c.noThoughts = true
+			continue
 		}
 		if !c.relieved {
 			c.relieved = true
@@ -198,6 +205,7 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 			switch {
 			case err == nil:
 				h.traces.put(turn.Session, answer.Report.Trace)
+				c.begun = true
 				return frontier, response, nil
 			case !errors.Is(err, llm.ErrContextTooLong):
 				return fail(fmt.Errorf("ask the model: %w", err))

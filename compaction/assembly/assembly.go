@@ -26,7 +26,9 @@ type Input struct {
 	Older memory.FrontierRest
 	// Live are messages that the caller holds, in the order of the conversation.
 	Live []Live
-	// Turn names the turn that the prompt is for; see Live.Turn.
+	// Turn names the turn that the prompt is for; see Live.Turn. If it is not "",
+	// only what is stored since the last answer covers a live message: the same
+	// words of an earlier turn were said then.
 	Turn string
 	// Beside is what goes beside the last input of the user and is another in
 	// every turn: the date, what is remembered of the user. It is never stored.
@@ -46,6 +48,9 @@ type Input struct {
 	Count func(text string) int
 	// Recovery cuts the prompt down.
 	Recovery Recovery
+	// NoThoughts leaves out the model's thoughts in the turn that goes on. A
+	// provider may refuse them when what stood before them is no longer the same.
+	NoThoughts bool
 	// Previous is the trace of the session's prompt before this one, for
 	// Report.PrefixReuse.
 	Previous Trace
@@ -160,6 +165,8 @@ const (
 	ReasonEmpty     = "nothing to show"
 	ReasonCovered   = "a message in the prompt says the same in its place"
 	ReasonPersisted = "stored: it is shown from there"
+	ReasonElsewhere = "said to be stored, and not in this prompt"
+	ReasonMissed    = "said to be stored, but nothing here is to be answered"
 	ReasonPastTurn  = "belongs to another turn"
 	ReasonOpening   = "a prompt begins with the user"
 	ReasonClosing   = "a prompt ends with something to answer"

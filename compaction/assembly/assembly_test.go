@@ -198,7 +198,7 @@ func TestLiveInput(t *testing.T) {
 		got = append(got, fmt.Sprint(e.Included, " ", e.Reason, " ", e.CoveredBy))
 	}
 	want := []string{
-		"false " + assembly.ReasonPastTurn + " 0", "true " + assembly.ReasonLive + " 0", "false " + assembly.ReasonPersisted + " 0",
+		"false " + assembly.ReasonPastTurn + " 0", "true " + assembly.ReasonLive + " 0", "false " + assembly.ReasonPersisted + " 3",
 		"false " + assembly.ReasonCovered + " 4", "true " + assembly.ReasonLive + " 0", "true " + assembly.ReasonLive + " 0",
 	}
 	if !slices.Equal(got, want) || !report.OverBudget {
@@ -379,5 +379,90 @@ func TestOlderItemsNeedNotBeRead(t *testing.T) {
 		if tail.Older.Items > 0 && (tailReport.Entries[1].Kind != assembly.KindOlder || tailReport.Entries[1].Items != tail.Older.Items || tailReport.Tokens != report.Tokens) {
 			t.Errorf("%d items: %+v", size, tailReport.Entries[1])
 		}
+	}
+}
+
+// The same words were said before: they are an input of this turn all the same.
+func TestEqualWordsOfAnEarlierTurnCoverNothing(t *testing.T) {
+	in := assembly.Input{Budget: 1000, Items: []memory.Item{said("user", "yes"), said("assistant", "ok"), said("user", "what?"), said("assistant", "do it?")},
+		Live: []assembly.Live{{Role: memory.RoleUser, Turn: "2", Blocks: []memory.Block{memory.Text("yes")}}}, Turn: "2"}
+	prompt, _ := assemble(t, in)
+	if got := script(prompt); !strings.HasSuffix(got, "assistant text do it?\nuser text yes\n") {
+		t.Errorf("got\n%s", got)
+	}
+	in.Items = append(in.Items, said("user", "yes"))
+	prompt, report := assemble(t, in)
+	if got := script(prompt); strings.Count(got, "user text yes\n") != 2 || report.Entries[6].CoveredBy != 5 {
+		t.Errorf("got\n%s%+v", got, report.Entries)
+	}
+	// Who names no turns is taken at the word: one copy covers one.
+	in.Items, in.Turn, in.Live[0].Turn = in.Items[:4], "", ""
+	if _, report := assemble(t, in); report.Entries[5].CoveredBy != 1 {
+		t.Errorf("%+v", report.Entries)
+	}
+}
+
+// A caller that is wrong about what is stored loses no input.
+func TestAnInputThatIsNowhereIsShown(t *testing.T) {
+	stored := live(memory.SourceUser, "and?")
+	stored.Persisted = true
+	items := []memory.Item{said("user", "ask"), said("assistant", "answer")}
+	prompt, report := assemble(t, assembly.Input{Budget: 1000, Items: items, Live: []assembly.Live{stored}})
+	if script(prompt) != lines("user text ask", "assistant text answer", "user text and?") || report.Entries[3].Reason != assembly.ReasonMissed {
+		t.Errorf("got\n%s%+v", script(prompt), report.Entries[3])
+	}
+	prompt, report = assemble(t, assembly.Input{Budget: 1000, Items: append(items, said("user", "and?")), Live: []assembly.Live{stored}})
+	if script(prompt) != lines("user text ask", "assistant text answer", "user text and?") || report.Entries[4].Reason != assembly.ReasonPersisted || report.Entries[4].CoveredBy != 3 {
+		t.Errorf("got\n%s%+v", script(prompt), report.Entries[4])
+	}
+	_, report = assemble(t, assembly.Input{Budget: 1000, Items: append(items, said("user", "but")), Live: []assembly.Live{stored}})
+	if e := report.Entries[4]; e.Included || e.Reason != assembly.ReasonElsewhere {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A4: what is evicted for live input stays so while a turn calls tools.
+func TestEvictionChangesSeldomWithinATurn(t *testing.T) {
+	var items []memory.Item
+	for n := range 30 {
+		items = append(items, said("user", fmt.Sprint("question ", n, " ", words(10+n*7%50))), said("assistant", fmt.Sprint("answer ", n, " ", words(10+n*11%60))))
+	}
+	items = append(items, said("user", "look"))
+	in := assembly.Input{Budget: assembly.Demand(items) + 700, Live: []assembly.Live{live(memory.SourceTaskCompletion, words(800))}}
+	var before []int
+	changes := 0
+	for round := range 10 {
+		in.Items = items
+		_, report := assemble(t, in)
+		if report.OverBudget {
+			t.Errorf("round %d is over the budget", round)
+		}
+		var out []int
+		for i, e := range report.Entries {
+			if e.Reason == assembly.ReasonEvicted || e.Reason == assembly.ReasonNoRoom {
+				out = append(out, i)
+			}
+		}
+		if !slices.Equal(out, before) {
+			changes++
+		}
+		before = out
+		id := fmt.Sprint("c", round)
+		items = append(items, message(memory.RoleAssistant, call(id)), result(id, found(t, words(10))))
+	}
+	if changes < 1 || changes > 4 {
+		t.Errorf("what is left out changed %d times", changes)
+	}
+}
+
+func TestThoughtsMayBeLeftOut(t *testing.T) {
+	thought := memory.Block{Type: memory.BlockThinking, Name: "anthropic", Input: json.RawMessage(`{"type":"thinking"}`)}
+	in := assembly.Input{Budget: 1000, Provider: assembly.Anthropic, Items: []memory.Item{said("user", "one"), message(memory.RoleAssistant, thought, call("c1")), result("c1", boundary.Content{})}}
+	if prompt, _ := assemble(t, in); !strings.Contains(script(prompt), "thinking") {
+		t.Errorf("got\n%s", script(prompt))
+	}
+	in.NoThoughts = true
+	if prompt, _ := assemble(t, in); strings.Contains(script(prompt), "thinking") {
+		t.Errorf("got\n%s", script(prompt))
 	}
 }

@@ -138,6 +138,9 @@ func (a *assembler) protect(unit []int) []bool {
 		running := !answered && a.lastInput < 0
 		switch {
 		case r.Role == memory.RoleAssistant && !slices.ContainsFunc(r.Parts, isCall):
+			if !answered {
+				a.lastAnswer = r.Origin
+			}
 			answered = true
 		case !a.isInput(r):
 		case running:
@@ -157,6 +160,7 @@ func (a *assembler) protect(unit []int) []bool {
 			tail--
 		}
 	}
+	a.findMissed()
 	brought := map[string]bool{}
 	for i := range a.live {
 		l := &a.live[i]
@@ -197,32 +201,99 @@ func (a *assembler) isInput(r *transcript.Row) bool {
 		(e.Kind == KindMessage || e.Kind == KindLive && e.Source != memory.SourceContextInjection)
 }
 
+// findMissed takes the user's last live message for one that is not stored if,
+// without it, nothing would be left to answer: a caller may be wrong about what is
+// stored, and an input must not be lost for it.
+func (a *assembler) findMissed() {
+	if a.lastInput >= 0 || slices.ContainsFunc(a.live, func(l transcript.Live) bool { return l.Volatile && a.isInput(&l.Row) }) {
+		return
+	}
+	for i := len(a.live) - 1; i >= 0 && a.live[i].Role != memory.RoleAssistant; i-- {
+		l := &a.live[i]
+		if m := &a.in.Live[l.Origin-a.firstLive]; a.isInput(&l.Row) && m.Persisted && m.Turn == a.in.Turn {
+			l.Volatile, a.missed = true, l.Origin
+			return
+		}
+	}
+}
+
+// joinSteadily evicts for live messages in a turn that calls tools. Each round
+// makes it longer and moves its last messages; were just enough evicted each time,
+// it would be something else each time, and the prompt's beginning another one. So
+// the turn counts in steps, and what was there when it began is what is chosen
+// from. It reports false if the turn has no rounds yet, or if that is not enough.
+func (a *assembler) joinSteadily(in transcript.JoinInput) (transcript.Joined, bool) {
+	begin := a.lastAnswer
+	if a.lastInput < a.firstLive {
+		begin = max(begin, a.lastInput)
+	}
+	first := len(a.rows) // of the rounds
+	for first > 0 && a.rows[first-1].Origin > begin {
+		first--
+	}
+	if first == len(a.rows) {
+		return transcript.Joined{}, false
+	}
+	rounds := 0
+	for i := first; i < len(a.rows); i++ {
+		rounds += a.rows[i].Cost
+		in.Protected = append(in.Protected, i)
+	}
+	tail := a.in.FreshTail
+	if tail <= 0 {
+		tail = defaultFreshTail
+	}
+	for i := first - 1; i >= 0 && tail > 0; i-- {
+		if e := &a.entries[a.rows[i].Origin]; e.Kind == KindMessage && !a.rows[i].Continues {
+			tail--
+		}
+		in.Protected = append(in.Protected, i)
+	}
+	budget, step := in.Budget, max(a.in.Budget/8, 1)
+	in.Budget -= (rounds+step-1)/step*step - rounds
+	joined := transcript.Join(in)
+	return joined, joined.Cost <= budget
+}
+
 // join adds the live messages and pairs calls and results.
 func (a *assembler) join() {
-	protected := make([]int, 0, len(a.rows))
-	cost := 0
+	in := transcript.JoinInput{
+		Rows: a.rows, Live: a.live, Budget: max(a.in.Budget, 0) - a.fixed - a.reserve, PlaceholderCost: placeholderCost,
+	}
+	protected := make([]int, 0, 2*len(a.rows))
 	for i := range a.rows {
 		if a.tail[i] {
 			protected = append(protected, i)
 		}
-		cost += a.rows[i].Cost
+		in.RowsCost += a.rows[i].Cost
+		if a.in.Turn != "" && a.missed == 0 && a.rows[i].Origin <= a.lastAnswer {
+			in.CoverFrom = i + 1
+		}
 	}
-	joined := transcript.Join(transcript.JoinInput{
-		Rows: a.rows, Live: a.live, Protected: protected,
-		Budget: max(a.in.Budget, 0) - a.fixed - a.reserve, RowsCost: cost, PlaceholderCost: placeholderCost,
-	})
+	in.Protected = protected
+	joined := transcript.Join(in)
+	if len(joined.Evicted) > 0 {
+		if steady, ok := a.joinSteadily(in); ok {
+			joined = steady
+		}
+	}
 	for _, i := range joined.Evicted {
 		a.entries[a.rows[i].Origin].Reason = ReasonEvicted
 	}
 	for i := range a.live {
-		e := &a.entries[a.live[i].Origin]
+		l := &a.live[i]
+		e := &a.entries[l.Origin]
 		switch row := joined.CoveredBy[i]; {
-		case row >= 0:
+		case row >= 0 && l.Volatile:
 			e.Reason, e.CoveredBy = ReasonCovered, a.rows[row].Origin
-			if a.lastInput == a.live[i].Origin {
+			if a.lastInput == l.Origin {
 				a.lastInput = a.rows[row].Origin
 			}
-		case a.live[i].Volatile:
+		case row >= 0 && e.Reason == ReasonElsewhere:
+			e.Reason, e.CoveredBy = ReasonPersisted, a.rows[row].Origin
+		case l.Volatile && l.Origin == a.missed:
+			e.Reason = ReasonMissed
+		case l.Volatile:
 			e.Reason = ReasonLive
 		}
 	}

@@ -148,7 +148,7 @@ func (c *composer) inputs() []int {
 // place before what followed: not those that stood between other parts, and none
 // after something before them was cut away.
 func (c *composer) keepsThoughts(rows []transcript.Row) bool {
-	if len(rows) != 1 || c.in.Recovery > RecoverNothing {
+	if len(rows) != 1 || !c.in.hasThoughts() {
 		return false
 	}
 	parts := rows[0].Parts

@@ -103,8 +103,9 @@ func TestNewestCopyCoversAndASummaryDoesNot(t *testing.T) {
 		d.storedText(memory.RoleUser, "task 1 is done"), d.storedText(memory.RoleAssistant, "Good again."),
 		d.told("task 2 is done"), d.storedText(memory.RoleUser, "Go on."),
 	}
-	shown, report := mustAssemble(t, assembly.Input{Turn: "2", Budget: 10_000, Items: items, Live: []assembly.Live{
-		announced("2", "task 1 is done"), announced("2", "task 2 is done"),
+	// Whose caller names no turns.
+	shown, report := mustAssemble(t, assembly.Input{Budget: 10_000, Items: items, Live: []assembly.Live{
+		announced("", "task 1 is done"), announced("", "task 2 is done"),
 	}})
 	if n := strings.Count(shown, "task 1 is done"); n != 2 {
 		t.Errorf("task 1 is told of %d times, want 2:\n%s", n, shown)

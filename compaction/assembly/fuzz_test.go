@@ -518,7 +518,8 @@ func checkComplete(t checker, in assembly.Input, p assembly.Prompt, r assembly.R
 		texts := textsOf(l.Blocks, in.Mode)
 		switch {
 		case l.Persisted || l.Turn != in.Turn:
-			if e.Included || e.CoveredBy != 0 {
+			missed := l.Persisted && e.Reason == assembly.ReasonMissed
+			if e.Included && !missed || e.CoveredBy != 0 && !r.Entries[e.CoveredBy].Included {
 				t.Fatalf("live message %d is not to be added: %+v", i, e)
 			}
 			continue

@@ -20,6 +20,16 @@ type Prompt struct {
 	Tokens int `json:"tokens"`
 }
 
+// HasThoughts reports whether thoughts of the model go back to it.
+func (p Prompt) HasThoughts() bool {
+	for i := range p.Messages {
+		if p.Messages[i].has(PartThinking) {
+			return true
+		}
+	}
+	return false
+}
+
 // Tool describes a tool that the model may call.
 type Tool struct {
 	Name        string `json:"name"`

@@ -22,6 +22,8 @@ type Reuse struct {
 	// Tokens of the beginning that are those of the prompt before, of Of.
 	Tokens int `json:"tokens"`
 	Of     int `json:"of"`
+	// Whole says that the prompt before is the beginning of this one, all of it.
+	Whole bool `json:"whole"`
 }
 
 // Part is Tokens of Of, from 0 to 1.
@@ -109,13 +111,15 @@ func (d *digester) length(n int) {
 // is another one are reused.
 func (previous Trace) reuse(now Trace) Reuse {
 	var r Reuse
-	same := true
+	same, n := true, 0
 	for i, s := range now.steps {
 		same = same && i < len(previous.steps) && previous.steps[i].digest == s.digest
 		if same {
 			r.Tokens += s.tokens
+			n++
 		}
 		r.Of += s.tokens
 	}
+	r.Whole = n > 0 && n == len(previous.steps)
 	return r
 }

@@ -103,7 +103,7 @@ func TestReuse(t *testing.T) {
 			}
 		}
 		before := traceOf(p, system, tools)
-		if got := (Trace{}).reuse(before); got != (Reuse{0, whole}) {
+		if got := (Trace{}).reuse(before); got != (Reuse{0, whole, false}) {
 			t.Fatalf("after no prompt %+v, want 0 of %d", got, whole)
 		}
 		same := cloned(p)
@@ -113,15 +113,15 @@ func TestReuse(t *testing.T) {
 				same.Messages[i].Parts[j].Entry++
 			}
 		}
-		if got := before.reuse(traceOf(same, system, tools)); got != (Reuse{whole, whole}) {
+		if got := before.reuse(traceOf(same, system, tools)); got != (Reuse{whole, whole, true}) {
 			t.Fatalf("after the same prompt %+v, want all of %d", got, whole)
 		}
 		longer := cloned(p)
 		longer.Messages = append(longer.Messages, Message{Role: memory.RoleUser, Parts: []Part{{Type: PartText, Text: "more", Tokens: 7}}})
-		if got := before.reuse(traceOf(longer, system, tools)); got != (Reuse{whole, whole + 7}) {
+		if got := before.reuse(traceOf(longer, system, tools)); got != (Reuse{whole, whole + 7, true}) {
 			t.Fatalf("of a longer prompt %+v, want %d of %d", got, whole, whole+7)
 		}
-		if got := traceOf(longer, system, tools).reuse(before); got != (Reuse{whole, whole}) {
+		if got := traceOf(longer, system, tools).reuse(before); got != (Reuse{whole, whole, false}) {
 			t.Fatalf("of a shorter prompt %+v, want all of %d", got, whole)
 		}
 		n := partsOf(p)
@@ -179,7 +179,7 @@ func TestReuseOfToolsAndSystem(t *testing.T) {
 	} {
 		now := cloned(p)
 		test.change(&now)
-		if got := before.reuse(traceOf(now, 10, 20)); got != (Reuse{test.want, 35}) {
+		if got := before.reuse(traceOf(now, 10, 20)); got != (Reuse{test.want, 35, test.want == 35}) {
 			t.Errorf("with another of %s: %+v, want %d", test.name, got, test.want)
 		}
 	}

@@ -38,6 +38,10 @@ type assembler struct {
 	// lastInput is the entry of what is to be answered, lastRound that of the
 	// assistant's last message with calls; -1 if there is none.
 	lastInput, lastRound int
+	// lastAnswer is the entry of the assistant's last words without a call, -1 if
+	// there are none; missed is that of a live message that is said to be stored
+	// and is shown all the same, or zero.
+	lastAnswer, missed int
 	// fixed is what goes in beside rows and live messages, reserve what is kept
 	// for notes, demand what all would cost together.
 	// older is what stands before the rows and is not shown.
@@ -76,7 +80,7 @@ func (a *assembler) collect() {
 		a.older = older.Tokens + perMessage*older.Items
 		a.entries = append(a.entries, Entry{Kind: KindOlder, Items: older.Items, Tokens: a.older, Reason: ReasonNoRoom})
 	}
-	a.firstItem, a.lastInput, a.lastRound = len(a.entries), -1, -1
+	a.firstItem, a.lastInput, a.lastRound, a.lastAnswer = len(a.entries), -1, -1, -1
 	for i := range in.Items {
 		if m := in.Items[i].Message; m != nil && m.Role == memory.RoleAssistant && holdsCall(m.Blocks) {
 			a.lastRound = a.firstItem + i
@@ -196,7 +200,7 @@ func (a *assembler) addLive(m *Live) {
 	volatile := false
 	switch {
 	case m.Persisted:
-		entry.Reason = ReasonPersisted
+		entry.Reason = ReasonElsewhere
 	case m.Turn != a.in.Turn:
 		entry.Reason = ReasonPastTurn
 	default:
@@ -445,7 +449,7 @@ func (a *assembler) costOf(r *transcript.Row, stored int) int {
 		if p.Type == transcript.PartCall {
 			cost += perCall
 		}
-		if past := p.Type == transcript.PartThinking && (r.Origin < a.thinking || a.in.Recovery > RecoverNothing); !counted && !past {
+		if past := p.Type == transcript.PartThinking && (r.Origin < a.thinking || !a.in.hasThoughts()); !counted && !past {
 			cost += a.wordsOf(p)
 		}
 	}
@@ -531,3 +535,6 @@ func derivedID(own string, message uuid.UUID, numbers ...int) string {
 	sum := sha256.Sum256(append(buf, own...))
 	return "call_" + hex.EncodeToString(sum[:12])
 }
+
+// hasThoughts reports whether the thoughts of the turn go in.
+func (in *Input) hasThoughts() bool { return in.Recovery == RecoverNothing && !in.NoThoughts }

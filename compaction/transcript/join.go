@@ -25,6 +25,9 @@ type JoinInput struct {
 	// Protected are indices of rows that stay; others than there are count for
 	// nothing.
 	Protected []int
+	// CoverFrom is the first row that may cover a volatile message: those before
+	// it are of earlier turns.
+	CoverFrom int
 	// Budget is what the result may cost, RowsCost what the caller believes that
 	// the rows cost, and PlaceholderCost what a made up result costs.
 	Budget, RowsCost, PlaceholderCost int
@@ -42,8 +45,8 @@ type Joined struct {
 	AppendedCost int
 	// Evicted are the indices of the rows that had to go, ascending.
 	Evicted []int
-	// CoveredBy tells for each live message which row says the same in its place;
-	// -1 if none does, or if it is not volatile. Such a row is never evicted.
+	// CoveredBy tells for each live message, volatile or not, which row says the
+	// same in its place; -1 if none does. Such a row is never evicted.
 	CoveredBy []int
 	// OverBudget says that Cost is more than the budget although nothing more
 	// may go.
@@ -85,17 +88,20 @@ func Join(in JoinInput) Joined {
 	}
 	j.appended = out.Appended
 	j.unite()
-	rows := Repair(j.ordered(nil), in.PlaceholderCost)
+	rows := Repair(j.ordered(), in.PlaceholderCost)
 	out.Cost = cost(rows)
-	if out.Cost > in.Budget {
-		if evicted := j.evict(rows, out.Cost-in.Budget); evicted != nil {
-			rows = Repair(j.ordered(evicted), in.PlaceholderCost)
-			out.Cost = cost(rows)
-			for i := range in.Rows {
-				if evicted[j.unit[i]] {
-					out.Evicted = append(out.Evicted, i)
-				}
-			}
+	// Once is enough but where turns share an id: what one of them saved, another
+	// may cost when it is gone.
+	for range maxEvictions {
+		if out.Cost <= in.Budget || !j.evict(rows, out.Cost-in.Budget) {
+			break
+		}
+		rows = Repair(j.ordered(), in.PlaceholderCost)
+		out.Cost = cost(rows)
+	}
+	for i := range j.evicted {
+		if j.evicted[j.unit[i]] {
+			out.Evicted = append(out.Evicted, i)
 		}
 	}
 	out.OverBudget = out.Cost > in.Budget
@@ -105,6 +111,9 @@ func Join(in JoinInput) Joined {
 	out.Rows = rows
 	return out
 }
+
+// maxEvictions bounds how often units are chosen anew.
+const maxEvictions = 16
 
 type joiner struct {
 	JoinInput
@@ -117,6 +126,7 @@ type joiner struct {
 	places []int
 
 	appended []int
+	evicted  []bool // of units; nil if none is
 }
 
 // saying is one distinct content of live messages.
@@ -224,37 +234,43 @@ func fill(n, value int) []int {
 // pair gives the newest rows of one content to the newest messages of it that
 // are stored, and then to the first of those that are not.
 func (j *joiner) pair(s *saying, liveLinks, rowLinks, coveredBy []int) {
-	pairs := min(s.rows.size, s.live.size)
-	stored := min(s.stored, pairs)
-	skipStored, covers := s.stored-stored, pairs-stored
+	current := 0 // rows that may cover
 	row := s.rows.first
-	for range s.rows.size - pairs {
+	for range s.rows.size {
+		if row >= j.CoverFrom {
+			current++
+		}
+		row = rowLinks[row]
+	}
+	stored := min(s.stored, s.rows.size)
+	covers := min(s.live.size-s.stored, s.rows.size-stored, current)
+	skipStored := s.stored - stored
+	row = s.rows.first
+	for range s.rows.size - stored - covers {
 		row = rowLinks[row]
 	}
 	i := s.live.first
 	for range s.live.size {
 		volatile := j.Live[i].Volatile
 		switch {
-		case volatile && covers > 0:
-			covers--
-			coveredBy[i] = row
-		case !volatile && skipStored == 0:
-		default:
-			if !volatile {
-				skipStored--
+		case !volatile && skipStored > 0:
+			skipStored--
+		case !volatile || covers > 0 && row >= j.CoverFrom:
+			if volatile {
+				covers--
 			}
-			i = liveLinks[i]
-			continue
+			coveredBy[i] = row
+			j.place[row] = i
+			row = rowLinks[row]
 		}
-		j.place[row] = i
-		row = rowLinks[row]
 		i = liveLinks[i]
 	}
 }
 
-// Units returns for each row the first row of its unit: a turn with calls, the
-// results with their ids and other turns with them, and what continues a row of
-// the unit.
+// Units returns for each row the first row of its unit: a turn with calls and the
+// results with their ids, and other turns with the ids of these, and what continues
+// a row of the unit. Turns that share an id which no result has are units of their
+// own, and so are results that no turn calls.
 func Units(rows []Row) []int {
 	unit := make([]int, len(rows))
 	find := func(i int) int {
@@ -268,21 +284,40 @@ func Units(rows []Row) []int {
 		a, b = find(a), find(b)
 		unit[max(a, b)] = min(a, b)
 	}
-	var byCall map[string]int
+	calls := 0
 	for i := range rows {
-		unit[i] = i
-		if i > 0 && rows[i].Continues {
+		if unit[i] = i; i > 0 && rows[i].Continues {
 			union(i-1, i)
 		}
-		for id := range rows[i].callIDs {
-			if other, ok := byCall[id]; ok {
-				union(other, i)
+		if rows[i].Role == memory.RoleTool {
+			calls++
+		}
+	}
+	if calls > 0 {
+		result := make(map[string]int, calls) // the first of each id
+		for i := range rows {
+			if r := &rows[i]; r.Role == memory.RoleTool && r.CallID != "" {
+				if _, ok := result[r.CallID]; !ok {
+					result[r.CallID] = i
+				}
+			}
+		}
+		called := make(map[string]bool, len(result))
+		for i := range rows {
+			if rows[i].Role != memory.RoleAssistant {
 				continue
 			}
-			if byCall == nil {
-				byCall = make(map[string]int, len(rows)-i)
+			for id := range rows[i].callIDs {
+				if at, ok := result[id]; ok {
+					called[id] = true
+					union(at, i)
+				}
 			}
-			byCall[id] = i
+		}
+		for i := range rows {
+			if r := &rows[i]; r.Role == memory.RoleTool && called[r.CallID] {
+				union(result[r.CallID], i)
+			}
 		}
 	}
 	for i := range unit {
@@ -345,10 +380,10 @@ func (j *joiner) unite() {
 	}
 }
 
-// ordered returns the rows that are not evicted with the appended messages
+// ordered returns the rows that are not evicted, with the appended messages
 // among them. Origin is the index of the row, or len(Rows) and the index of the
 // live message.
-func (j *joiner) ordered(evicted []bool) []Row {
+func (j *joiner) ordered() []Row {
 	rows := make([]Row, 0, len(j.Rows)+len(j.appended))
 	pending := j.appended
 	appendUpTo := func(place int) {
@@ -362,7 +397,7 @@ func (j *joiner) ordered(evicted []bool) []Row {
 	}
 	for i := range j.Rows {
 		u := j.unit[i]
-		if evicted != nil && evicted[u] {
+		if j.evicted != nil && j.evicted[u] {
 			continue
 		}
 		if j.places[u] >= 0 {
@@ -391,8 +426,9 @@ func cost(rows []Row) int {
 	return sum
 }
 
-// evict chooses the units that go to save the excess; nil if none may.
-func (j *joiner) evict(repaired []Row, excess int) []bool {
+// evict chooses the units that go to save the excess, and reports whether any
+// may.
+func (j *joiner) evict(repaired []Row, excess int) bool {
 	saving := make([]int, len(j.Rows))
 	for i := range repaired {
 		if origin := repaired[i].Origin; origin < len(j.Rows) {
@@ -409,13 +445,15 @@ func (j *joiner) evict(repaired []Row, excess int) []bool {
 		return cmp.Or(cmp.Compare(saving[b], saving[a]), cmp.Compare(a, b))
 	})
 	if len(units) == 0 {
-		return nil
+		return false
 	}
-	evicted := make([]bool, len(j.Rows))
+	if j.evicted == nil {
+		j.evicted = make([]bool, len(j.Rows))
+	}
 	for excess > 0 && len(units) > 0 {
 		if saving[units[0]] < excess {
 			excess -= saving[units[0]]
-			evicted[units[0]] = true
+			j.evicted[units[0]] = true
 			units = units[1:]
 			continue
 		}
@@ -424,8 +462,8 @@ func (j *joiner) evict(repaired []Row, excess int) []bool {
 		enough := sort.Search(len(units), func(k int) bool { return saving[units[k]] < excess }) - 1
 		least := saving[units[enough]]
 		first := sort.Search(len(units), func(k int) bool { return saving[units[k]] <= least })
-		evicted[units[first]] = true
+		j.evicted[units[first]] = true
 		break
 	}
-	return evicted
+	return true
 }

@@ -163,9 +163,7 @@ func bruteJoin(in transcript.JoinInput) transcript.Joined {
 		rows = rows[len(rows)-len(live):]
 		for i := range live {
 			places[rows[i]] = live[i]
-			if in.Live[live[i]].Volatile {
-				out.CoveredBy[live[i]] = rows[i]
-			}
+			out.CoveredBy[live[i]] = rows[i]
 		}
 	}
 	for i, l := range in.Live {
@@ -205,26 +203,33 @@ func bruteJoin(in transcript.JoinInput) transcript.Joined {
 	}
 	out.Rows = rebuild()
 	out.Cost = costOf(out.Rows)
-	for out.Cost > in.Budget { // 8
-		best, saved := -1, 0
-		for u := range in.Rows {
-			if units[u] != u || gone[u] || fixed[u] {
-				continue
-			}
-			gone[u] = true
-			saving := out.Cost - costOf(rebuild())
-			gone[u] = false
-			enough, bestEnough := out.Cost-saving <= in.Budget, out.Cost-saved <= in.Budget
-			switch {
-			case saving <= 0:
-			case best < 0, enough && !bestEnough, enough && saving < saved, !enough && !bestEnough && saving > saved:
-				best, saved = u, saving
+	for again := true; again && out.Cost > in.Budget; { // 8
+		again = false
+		savings := make([]int, len(in.Rows)) // by unit
+		for i, row := range in.Rows {
+			for _, left := range out.Rows {
+				if left.Origin == row.Origin {
+					savings[units[i]] += left.Cost
+				}
 			}
 		}
-		if best < 0 {
-			break
+		for excess := out.Cost - in.Budget; excess > 0; {
+			best, saved := -1, 0
+			for u, saving := range savings {
+				if units[u] != u || gone[u] || fixed[u] || saving <= 0 {
+					continue
+				}
+				enough, bestEnough := saving >= excess, saved >= excess
+				if best < 0 || enough && !bestEnough || enough && saving < saved || !enough && !bestEnough && saving > saved {
+					best, saved = u, saving
+				}
+			}
+			if best < 0 {
+				break
+			}
+			gone[best], again = true, true
+			excess -= saved
 		}
-		gone[best] = true
 		out.Rows = rebuild()
 		out.Cost = costOf(out.Rows)
 	}
@@ -237,8 +242,9 @@ func bruteJoin(in transcript.JoinInput) transcript.Joined {
 	return out
 }
 
-// naiveUnits names the unit of each row by its first row: rows that share the id
-// of a call, or are of one message, belong together, transitively.
+// naiveUnits names the unit of each row by its first row: a turn and the results
+// that share the id of a call with it, and rows of one message, belong together,
+// transitively.
 func naiveUnits(rows []transcript.Row) []int {
 	units := make([]int, len(rows))
 	for i := range units {
@@ -246,7 +252,8 @@ func naiveUnits(rows []transcript.Row) []int {
 	}
 	for i := range rows {
 		for j := range i {
-			if units[i] == units[j] || !shareCall(rows[i], rows[j]) && (j < i-1 || !rows[i].Continues) {
+			pair := shareCall(rows[i], rows[j]) && rows[i].Role != rows[j].Role
+			if units[i] == units[j] || !pair && (j < i-1 || !rows[i].Continues) {
 				continue
 			}
 			from, to := max(units[i], units[j]), min(units[i], units[j])

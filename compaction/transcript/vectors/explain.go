@@ -127,7 +127,7 @@ func (x *explainer) entries(output []outputMessage) []Entry {
 		protected[i] = true
 	}
 	for i, row := range x.joined.CoveredBy {
-		if row >= 0 {
+		if row >= 0 && in.live[i].isVolatile() {
 			covers[row] = i
 		}
 	}
