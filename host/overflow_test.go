@@ -387,7 +387,11 @@ func TestCancelDuringRecovery(t *testing.T) {
 		_, err := h.Send(ctx, host.Message{Session: session, Text: "And now?"})
 		sent <- err
 	}()
-	<-entered
+	select {
+	case <-entered:
+	case err := <-sent:
+		t.Fatalf("the turn ended before the second stage: %v", err)
+	}
 	cancel()
 	var large *assembly.TooLargeError
 	if err := <-sent; !errors.Is(err, context.Canceled) || errors.Is(err, llm.ErrContextTooLong) || errors.As(err, &large) {
