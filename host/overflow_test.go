@@ -13,6 +13,7 @@ import (
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -125,7 +126,8 @@ var sketches = []string{
 	// The result of the old round is one of the last four, and its call belongs to
 	// it. Nothing that a person said is among them but the input.
 	"note old new input",
-	"note old shortened new input",
+	// The turn of both rounds is over.
+	"note old shortened new shortened input",
 }
 
 // A prompt that the server refuses is cut down, stage by stage, and nothing of
@@ -357,6 +359,32 @@ func TestTheLastMessagesAreTooMuch(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A round that the server finds too long fails its turn, and is no reason to fail
+// those after it.
+func TestARoundThatIsTooLong(t *testing.T) {
+	server := openaitest.NewServer(t, openaitest.Calls("", openaitest.Call("a", "search", "{}")))
+	server.Otherwise(func(w http.ResponseWriter, r *http.Request, sent openaitest.Request) {
+		if strings.Contains(resultsIn(sent)["a"], "the end") {
+			tooLong(w, r, sent)
+			return
+		}
+		openaitest.Text("Fine.")(w, r, sent)
+	})
+	h := asking(t, host.Config{}, server, &testTool{name: "search", call: func(context.Context, string, int) (boundary.Content, error) {
+		return framed(strings.Repeat("pump ", 1000) + "the end"), nil
+	}})
+	session := newSession(t, h)
+	_, err := h.Send(t.Context(), host.Message{Session: session, Text: "How is it?"})
+	tooLargeIn(t, err, "most of it is a message of role tool")
+	if n := len(server.Requests()); n != 2 {
+		t.Errorf("%d requests", n)
+	}
+	answer := send(t, h, host.Message{Session: session, Text: "And now?"})
+	if got := sketch(server.Requests()[len(server.Requests())-1]); answer.Report.Recovery != assembly.RecoverShorten || got != "input" {
+		t.Errorf("%v: %q", answer.Report.Recovery, got)
 	}
 }
 

@@ -153,7 +153,7 @@ func (a *assembler) protect(unit []int) []bool {
 				keeps[unit[i]] = true
 			}
 		}
-		if tail > 0 || a.in.Recovery > RecoverNothing && running && a.lastRound >= 0 && r.Origin >= a.lastRound {
+		if tail > 0 || a.in.Recovery > RecoverNothing && running && r.Origin >= a.lastRound {
 			keeps[unit[i]] = true
 		}
 		if e.Kind == KindMessage && !r.Continues {

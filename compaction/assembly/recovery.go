@@ -31,7 +31,7 @@ const (
 	// RecoverKeepFour keeps the last 4, no summary, and a note that says so.
 	RecoverKeepFour
 	// RecoverShorten shortens the results of tools too, but those of the last
-	// round.
+	// round while its turn goes on.
 	RecoverShorten
 )
 
@@ -100,6 +100,22 @@ func (r Recovery) leavesOut(items []memory.Item) []bool {
 		}
 	}
 	return out
+}
+
+// roundUnderWay returns the index of the assistant's last message with calls;
+// len(items) if there is none, or if its turn is over because an answer or an
+// input came after it.
+func roundUnderWay(items []memory.Item) int {
+	for i := len(items) - 1; i >= 0; i-- {
+		switch m := items[i].Message; {
+		case m == nil:
+		case m.Role == memory.RoleAssistant && holdsCall(m.Blocks):
+			return i
+		case m.IsAnswer(), isInput(m):
+			return len(items)
+		}
+	}
+	return len(items)
 }
 
 // isInput reports whether the assistant is to answer m, whoever says it.

@@ -35,8 +35,8 @@ type assembler struct {
 	// thinking is the entry from which on thoughts may go in: those of turns
 	// that are done do not.
 	thinking int
-	// lastInput is the entry of what is to be answered, lastRound that of the
-	// assistant's last message with calls; -1 if there is none.
+	// lastInput is the entry of what is to be answered; -1 if there is none.
+	// lastRound is that of the calls whose turn goes on, or firstLive.
 	lastInput, lastRound int
 	// lastAnswer is the entry of the assistant's last words without a call, -1 if
 	// there are none; missed is that of a live message that is said to be stored
@@ -80,12 +80,8 @@ func (a *assembler) collect() {
 		a.older = older.Tokens + perMessage*older.Items
 		a.entries = append(a.entries, Entry{Kind: KindOlder, Items: older.Items, Tokens: a.older, Reason: ReasonNoRoom})
 	}
-	a.firstItem, a.lastInput, a.lastRound, a.lastAnswer = len(a.entries), -1, -1, -1
-	for i := range in.Items {
-		if m := in.Items[i].Message; m != nil && m.Role == memory.RoleAssistant && holdsCall(m.Blocks) {
-			a.lastRound = a.firstItem + i
-		}
-	}
+	a.firstItem, a.lastInput, a.lastAnswer = len(a.entries), -1, -1
+	a.lastRound = a.firstItem + roundUnderWay(in.Items)
 	a.thinking = a.firstItem + turnStart(in.Items)
 	out := in.Recovery.leavesOut(in.Items)
 	for i := range in.Items {
