@@ -399,6 +399,28 @@ func TestRecoveryShortensResults(t *testing.T) {
 	}
 }
 
+// The newest round stays whole while its turn goes on; a result without a call is
+// of no round.
+func TestRecoveryShortensRoundsThatAreOver(t *testing.T) {
+	long := found(t, words(1000)+" the end")
+	round := []memory.Item{said(memory.RoleUser, "ask"), message(memory.RoleAssistant, call("c1")), result("c1", long)}
+	for name, test := range map[string]struct {
+		items []memory.Item
+		whole bool
+	}{
+		"it goes on":         {round, true},
+		"a refresh came":     {append(slices.Clone(round), refresh(t, "a dentist")), true},
+		"it was answered":    {append(slices.Clone(round), said(memory.RoleAssistant, "so")), false},
+		"the user went on":   {append(slices.Clone(round), said(memory.RoleUser, "and?")), false},
+		"there was no round": {[]memory.Item{said(memory.RoleUser, "ask"), result("c1", long)}, false},
+	} {
+		prompt, _ := assemble(t, assembly.Input{Items: test.items, Budget: plenty, Recovery: assembly.RecoverShorten})
+		if whole := strings.Contains(shownIn(prompt), "the end"); whole != test.whole {
+			t.Errorf("%s: the result is whole: %v", name, whole)
+		}
+	}
+}
+
 func partsOf(p assembly.Prompt) (results map[string]string, costs map[string]int) {
 	results, costs = map[string]string{}, map[string]int{}
 	for _, m := range p.Messages {
