@@ -155,7 +155,7 @@ func TestARefusedPromptIsCutDown(t *testing.T) {
 			added := 2
 			if refusals == 4 {
 				added = 1
-				tooLargeIn(t, err, "takes no prompt of", "a message of role tool", "send a shorter message, or set context_window")
+				tooLargeIn(t, err, "status 400", "takes no prompt of", "a message of role tool", "send a shorter message, or set context_window")
 			} else if err != nil || answer.Message.Blocks[0].Text != "It still does." {
 				t.Errorf("answered %+v, %v", answer.Message, err)
 			}
@@ -198,7 +198,7 @@ func TestAShortPromptIsRefusedOnce(t *testing.T) {
 	server := openaitest.NewServer(t, tooLong)
 	h := asking(t, host.Config{}, server)
 	_, err := h.Send(t.Context(), host.Message{Text: "How is the pump?"})
-	tooLargeIn(t, err, "the model's server takes no prompt of", "the system text with", "set context_window to what the server really takes")
+	tooLargeIn(t, err, "status 400", "the model's server takes no prompt of", "the system text with", "set context_window to what the server really takes")
 }
 
 // What was too long stays cut down while tools are called, and only then.
@@ -378,7 +378,7 @@ func TestARoundThatIsTooLong(t *testing.T) {
 	}})
 	session := newSession(t, h)
 	_, err := h.Send(t.Context(), host.Message{Session: session, Text: "How is it?"})
-	tooLargeIn(t, err, "most of it is a message of role tool")
+	tooLargeIn(t, err, "status 400", "most of it is a message of role tool")
 	if n := len(server.Requests()); n != 2 {
 		t.Errorf("%d requests", n)
 	}

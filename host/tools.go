@@ -163,7 +163,10 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 	fail := func(err error) (memory.Frontier, llm.Response, error) {
 		return memory.Frontier{}, llm.Response{}, err
 	}
+	// refused is the last prompt that the server did not take, tooLong what it said
+	// of it.
 	var refused llm.Request
+	tooLong := llm.ErrContextTooLong
 	for {
 		frontier, older, err := h.store.FrontierTail(ctx, turn.User, turn.Session, readAhead(h.config.budget()))
 		if err != nil {
@@ -188,7 +191,6 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		}
 		r := request(answer.Prompt, h.config.Model.maxOutput())
 		r.NoCalls = c.noCalls
-		tooLong := llm.ErrContextTooLong
 		// What is refused once is refused again: a stage that finds nothing to
 		// leave out need not ask.
 		if !answer.Report.OverBudget && !reflect.DeepEqual(r, refused) {
