@@ -168,7 +168,7 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 	var refused llm.Request
 	tooLong := llm.ErrContextTooLong
 	for {
-		frontier, older, err := h.store.FrontierTail(ctx, turn.User, turn.Session, readAhead(h.config.budget()))
+		frontier, older, err := readTail(ctx, h.store, turn.User, turn.Session, h.config.budget())
 		if err != nil {
 			return fail(fmt.Errorf("read frontier: %w", err))
 		}

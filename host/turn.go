@@ -250,11 +250,32 @@ func (h *Host) answerTo(ctx context.Context, user memory.UserID, asked memory.Me
 // budget is what a prompt may cost: the window without the answer.
 func (c Config) budget() int { return c.Model.window() - c.Model.maxOutput() }
 
-// readAhead returns how much is read of a frontier for a prompt of a budget: twice
-// as much, what it could hold, and what it would have instead of that which is
-// too large. A window that is given as larger than any must not wrap around: the
-// prompt would begin without what came before it.
-func readAhead(budget int) int { return 2 * min(budget, math.MaxInt/2) }
+// readTail reads the end of a frontier for prompts of a budget: twice as much, what
+// one could hold and what it would have instead of that which is too large. A
+// message of more than half of the budget may be left out, so that it counts for
+// nothing; after a few of them, what is there is enough.
+func readTail(ctx context.Context, store memory.Store, user memory.UserID, session memory.SessionID, budget int) (memory.Frontier, memory.FrontierRest, error) {
+	const rereads = 3
+	// A window that is given as larger than any must not wrap around.
+	atLeast := 2 * min(budget, math.MaxInt/4)
+	want := atLeast
+	for n := 0; ; n++ {
+		tail, older, err := store.FrontierTail(ctx, user, session, want)
+		if err != nil || older.Items == 0 || n == rereads {
+			return tail, older, err
+		}
+		enough := atLeast
+		for i := range tail.Items {
+			if tokens := tail.Items[i].Tokens(); tokens > budget/2 {
+				enough += tokens
+			}
+		}
+		if enough <= want {
+			return tail, older, nil
+		}
+		want = enough
+	}
+}
 
 // promptInput is what every prompt of an agent is made of.
 func promptInput(config Config, system string, tools []assembly.Tool) assembly.Input {
@@ -299,7 +320,7 @@ func PromptOf(ctx context.Context, config Config, store memory.Store, user memor
 	if budget != 0 {
 		in.Budget = budget
 	}
-	frontier, older, err := store.FrontierTail(ctx, user, session, readAhead(max(in.Budget, config.budget())))
+	frontier, older, err := readTail(ctx, store, user, session, max(in.Budget, config.budget()))
 	if err != nil {
 		return fail(err)
 	}

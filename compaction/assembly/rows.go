@@ -405,7 +405,7 @@ func (a *assembler) resultText(b *memory.Block, entry int) string {
 		content = content.Shortened(shortResult)
 	}
 	text := a.in.Mode.Render(content)
-	if !b.File.IsZero() && content == b.External {
+	if !b.File.IsZero() {
 		text = memory.FileNote(text, b.File)
 	}
 	switch {
