@@ -522,7 +522,9 @@ func checkComplete(t checker, in assembly.Input, p assembly.Prompt, r assembly.R
 			if e.Included && !missed || e.CoveredBy != 0 && !r.Entries[e.CoveredBy].Included {
 				t.Fatalf("live message %d is not to be added: %+v", i, e)
 			}
-			continue
+			if !missed {
+				continue
+			}
 		case e.CoveredBy != 0 && (e.Included || !r.Entries[e.CoveredBy].Included || r.Entries[e.CoveredBy].Role != e.Role && e.Role != memory.RoleSystem && r.Entries[e.CoveredBy].Role != memory.RoleSystem):
 			t.Fatalf("live message %d: %+v, covered by %+v", i, e, r.Entries[e.CoveredBy])
 		}
