@@ -210,7 +210,8 @@ func (a *assembler) findMissed() {
 	}
 	for i := len(a.live) - 1; i >= 0 && a.live[i].Role != memory.RoleAssistant; i-- {
 		l := &a.live[i]
-		if m := &a.in.Live[l.Origin-a.firstLive]; a.isInput(&l.Row) && m.Persisted && m.Turn == a.in.Turn {
+		hasResults := l.Continues
+		if m := &a.in.Live[l.Origin-a.firstLive]; a.isInput(&l.Row) && !hasResults && m.Persisted && m.Turn == a.in.Turn {
 			l.Volatile, a.missed = true, l.Origin
 			return
 		}
