@@ -161,6 +161,10 @@ func (a *assembler) protect(unit []int) []bool {
 		}
 	}
 	a.findMissed()
+	for entry, row := range a.same {
+		keeps[unit[row]] = true
+		a.same[entry] = a.rows[row].Origin
+	}
 	brought := map[string]bool{}
 	for i := range a.live {
 		l := &a.live[i]
@@ -284,7 +288,10 @@ func (a *assembler) join() {
 	for i := range a.live {
 		l := &a.live[i]
 		e := &a.entries[l.Origin]
+		same, isSame := a.same[l.Origin]
 		switch row := joined.CoveredBy[i]; {
+		case isSame:
+			e.Reason, e.CoveredBy = ReasonCovered, same
 		case row >= 0 && l.Volatile:
 			e.Reason, e.CoveredBy = ReasonCovered, a.rows[row].Origin
 			if a.lastInput == l.Origin {

@@ -42,6 +42,8 @@ type assembler struct {
 	// there are none; missed is that of a live message that is said to be stored
 	// and is shown all the same, or zero.
 	lastAnswer, missed int
+	// same is, by entry, the stored row that a live turn with calls is.
+	same map[int]int
 	// fixed is what goes in beside rows and live messages, reserve what is kept
 	// for notes, demand what all would cost together.
 	// older is what stands before the rows and is not shown.
@@ -207,10 +209,16 @@ func (a *assembler) addLive(m *Live) {
 	// do not, they are others.
 	a.ids.resolve = true
 	rows := a.rowsOf(nil, m.Role, m.Blocks, -1)
-	if volatile && len(rows) == 1 && a.ids.resolved && !a.isStored(rows[0]) {
-		a.ids.resolve = false
-		a.entries[len(a.entries)-1].Reason = ""
-		rows = a.rowsOf(nil, m.Role, m.Blocks, -1)
+	if volatile && len(rows) == 1 && a.ids.resolved {
+		if stored, ok := a.storedTurn(rows[0]); ok {
+			// The ids say that it is the very same, however often it is held.
+			volatile = false
+			a.same[len(a.entries)-1] = stored
+		} else {
+			a.ids.resolve = false
+			a.entries[len(a.entries)-1].Reason = ""
+			rows = a.rowsOf(nil, m.Role, m.Blocks, -1)
+		}
 	}
 	a.ids.resolve, a.ids.resolved = false, false
 	for _, r := range rows {
@@ -218,10 +226,10 @@ func (a *assembler) addLive(m *Live) {
 	}
 }
 
-// isStored reports whether a turn with calls equals the stored one whose ids it
-// has.
-func (a *assembler) isStored(r transcript.Row) bool {
+// storedTurn returns the row that a turn with calls equals and has the ids of.
+func (a *assembler) storedTurn(r transcript.Row) (row int, ok bool) {
 	if a.ids.rows == nil {
+		a.same = map[int]int{}
 		a.ids.rows = make(map[string]int, len(a.ids.used))
 		for i := range a.rows {
 			for _, p := range a.rows[i].Parts {
@@ -233,11 +241,11 @@ func (a *assembler) isStored(r transcript.Row) bool {
 	}
 	for _, p := range r.Parts {
 		if p.Type == transcript.PartCall {
-			i, ok := a.ids.rows[p.ID]
-			return ok && transcript.Equal(a.rows[i], r)
+			row, ok = a.ids.rows[p.ID]
+			return row, ok && transcript.Equal(a.rows[row], r)
 		}
 	}
-	return false
+	return 0, false
 }
 
 // storedResults returns the stored result of each call: the first that there is.
