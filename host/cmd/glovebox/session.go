@@ -296,7 +296,7 @@ func (a *app) printContents(report assembly.Report, zone *time.Location) {
 	if report.Recovery > assembly.RecoverNothing {
 		a.printf("cut down because it was too long: %s\n", report.Recovery)
 	}
-	a.printf("%d rules checked\n", len(report.Rules))
+	a.printf("%d rules of the provider are kept\n", len(report.Rules))
 	for i, e := range report.Entries {
 		mark := "  in"
 		if !e.Included {
