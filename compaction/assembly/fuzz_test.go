@@ -525,7 +525,7 @@ func checkComplete(t checker, in assembly.Input, p assembly.Prompt, r assembly.R
 			if !missed {
 				continue
 			}
-		case e.CoveredBy != 0 && (e.Included || !r.Entries[e.CoveredBy].Included || r.Entries[e.CoveredBy].Role != e.Role && e.Role != memory.RoleSystem && r.Entries[e.CoveredBy].Role != memory.RoleSystem):
+		case e.CoveredBy != 0 && (e.Included || !r.Entries[e.CoveredBy].Included || told(r.Entries[e.CoveredBy].Role) != told(e.Role)):
 			t.Fatalf("live message %d: %+v, covered by %+v", i, e, r.Entries[e.CoveredBy])
 		}
 		mustShow(entry+i, texts)
@@ -549,4 +549,13 @@ func saysAnything(blocks []memory.Block) bool {
 	return slices.ContainsFunc(blocks, func(b memory.Block) bool {
 		return b.Type != memory.BlockToolResult && strings.TrimSpace(memory.Shown([]memory.Block{b})) != ""
 	})
+}
+
+// told is the role that a message is told in. A user's message may hold results of
+// tools as well, which cover a tool's.
+func told(r memory.Role) memory.Role {
+	if r == memory.RoleAssistant {
+		return r
+	}
+	return memory.RoleUser
 }
