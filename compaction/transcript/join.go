@@ -26,7 +26,7 @@ type JoinInput struct {
 	// nothing.
 	Protected []int
 	// CoverFrom is the first row that may cover a volatile message: those before
-	// it are of earlier turns.
+	// it are of earlier turns. A tool's result is covered wherever it stands.
 	CoverFrom int
 	// Budget is what the result may cost, RowsCost what the caller believes that
 	// the rows cost, and PlaceholderCost what a made up result costs.
@@ -234,10 +234,14 @@ func fill(n, value int) []int {
 // pair gives the newest rows of one content to the newest messages of it that
 // are stored, and then to the first of those that are not.
 func (j *joiner) pair(s *saying, liveLinks, rowLinks, coveredBy []int) {
+	from := j.CoverFrom
+	if j.Live[s.live.first].Role == memory.RoleTool {
+		from = 0 // its call says which turn it is of
+	}
 	current := 0 // rows that may cover
 	row := s.rows.first
 	for range s.rows.size {
-		if row >= j.CoverFrom {
+		if row >= from {
 			current++
 		}
 		row = rowLinks[row]
@@ -255,7 +259,7 @@ func (j *joiner) pair(s *saying, liveLinks, rowLinks, coveredBy []int) {
 		switch {
 		case !volatile && skipStored > 0:
 			skipStored--
-		case !volatile || covers > 0 && row >= j.CoverFrom:
+		case !volatile || covers > 0 && row >= from:
 			if volatile {
 				covers--
 			}
