@@ -127,6 +127,7 @@ type joiner struct {
 
 	appended []int
 	evicted  []bool // of units; nil if none is
+	room     []Row  // for ordered, each time
 }
 
 // saying is one distinct content of live messages.
@@ -388,7 +389,10 @@ func (j *joiner) unite() {
 // among them. Origin is the index of the row, or len(Rows) and the index of the
 // live message.
 func (j *joiner) ordered() []Row {
-	rows := make([]Row, 0, len(j.Rows)+len(j.appended))
+	if j.room == nil {
+		j.room = make([]Row, 0, len(j.Rows)+len(j.appended))
+	}
+	rows := j.room[:0]
 	pending := j.appended
 	appendUpTo := func(place int) {
 		for len(pending) > 0 && pending[0] < place {
@@ -430,6 +434,9 @@ func cost(rows []Row) int {
 	return sum
 }
 
+// candidate is a unit that may go.
+type candidate struct{ unit, saving int }
+
 // evict chooses the units that go to save the excess, and reports whether any
 // may.
 func (j *joiner) evict(repaired []Row, excess int) bool {
@@ -439,34 +446,37 @@ func (j *joiner) evict(repaired []Row, excess int) bool {
 			saving[j.unit[origin]] += repaired[i].Cost
 		}
 	}
-	units := make([]int, 0, len(j.Rows))
+	units := make([]candidate, 0, len(j.Rows))
 	for u := range j.Rows {
 		if j.unit[u] == u && !j.stays[u] && saving[u] > 0 {
-			units = append(units, u)
+			units = append(units, candidate{u, saving[u]})
 		}
 	}
-	slices.SortFunc(units, func(a, b int) int {
-		return cmp.Or(cmp.Compare(saving[b], saving[a]), cmp.Compare(a, b))
-	})
 	if len(units) == 0 {
 		return false
 	}
+	slices.SortFunc(units, func(a, b candidate) int {
+		if a.saving != b.saving {
+			return cmp.Compare(b.saving, a.saving)
+		}
+		return a.unit - b.unit
+	})
 	if j.evicted == nil {
 		j.evicted = make([]bool, len(j.Rows))
 	}
 	for excess > 0 && len(units) > 0 {
-		if saving[units[0]] < excess {
-			excess -= saving[units[0]]
-			j.evicted[units[0]] = true
+		if units[0].saving < excess {
+			excess -= units[0].saving
+			j.evicted[units[0].unit] = true
 			units = units[1:]
 			continue
 		}
 		// One is enough: the last that is, and the first of those that save as
 		// much.
-		enough := sort.Search(len(units), func(k int) bool { return saving[units[k]] < excess }) - 1
-		least := saving[units[enough]]
-		first := sort.Search(len(units), func(k int) bool { return saving[units[k]] <= least })
-		j.evicted[units[first]] = true
+		enough := sort.Search(len(units), func(k int) bool { return units[k].saving < excess }) - 1
+		least := units[enough].saving
+		first := sort.Search(len(units), func(k int) bool { return units[k].saving <= least })
+		j.evicted[units[first].unit] = true
 		break
 	}
 	return true
