@@ -797,6 +797,9 @@ func TestSweepsOfOneSessionAreSerialised(t *testing.T) {
 
 // One sweep makes twelve passes; what they did stays.
 func TestASweepIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and does one thing after the other: left to the whole run")
+	}
 	w := newWorld(t)
 	for i := range 60 {
 		role, source := memory.RoleUser, memory.SourceUser

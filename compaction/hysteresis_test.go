@@ -94,6 +94,9 @@ const chatBudget = 8000
 // Hysteresis: with two marks the beginning of the prompt stays the same over
 // many turns; with one it changes as soon as there is something to change.
 func TestHysteresisKeepsThePrefix(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and does one thing after the other: left to the whole run")
+	}
 	const exchanges = 160
 	results := map[string]cached{}
 	for _, p := range []policy{marks("two marks", chatBudget, 0), marks("one mark", chatBudget, 0.75), every("each exchange", 1)} {

@@ -21,6 +21,9 @@ import (
 // compacts meanwhile and whenever a commit fails, the frontier covers each message
 // once, gives every one back byte for byte, and reaches all of them from its roots.
 func TestRandomHistoriesLoseNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and does one thing after the other: left to the whole run")
+	}
 	w := newWorld(t)
 	rapid.Check(t, func(r *rapid.T) {
 		w.session = w.newSession(w.anna)

@@ -416,6 +416,9 @@ func TestExternalTextStaysFramed(t *testing.T) {
 // Whatever the sizes and the cap, the pieces of an expansion are the whole, in
 // order, and each is within the cap.
 func TestExpandIsLossless(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and does one thing after the other: left to the whole run")
+	}
 	l := newLibrary(t)
 	rapid.Check(t, func(t *rapid.T) {
 		session := l.newSession(l.anna)

@@ -22,6 +22,9 @@ import (
 // there twice, and so is an answer: that is as far as at-least-once goes. The
 // compactions that go with the turns lose nothing, and the next turn works.
 func TestTurnWithEveryWriteFailing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and does one thing after the other: left to the whole run")
+	}
 	for _, key := range []string{"", "event"} {
 		for _, fault := range []crashtest.Fault{crashtest.Lost, crashtest.Unacknowledged} {
 			t.Run(fmt.Sprintf("key %q, %s", key, fault), func(t *testing.T) {

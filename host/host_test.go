@@ -450,6 +450,9 @@ func TestUsersAreBound(t *testing.T) {
 }
 
 func TestGrantsNeedADigest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and does one thing after the other: left to the whole run")
+	}
 	path, digest := injector(t)
 	grant := host.GrantConfig{Files: map[string]string{"calendars": t.TempDir()}}
 	for _, test := range []struct {

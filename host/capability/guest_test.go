@@ -110,6 +110,9 @@ func TestHandKeepsValues(t *testing.T) {
 
 // H12, from inside the box.
 func TestHandAsksTheModelWithinItsBudget(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and does one thing after the other: left to the whole run")
+	}
 	modules := loadKeeper(t, abi.Limits{}, abi.Limits{LLMCalls: 2, LLMInputTokens: 100}, abi.Limits{Timeout: 2 * time.Second})
 	ledger := openLedger(t, filepath.Join(t.TempDir(), "hands.db"))
 	var asked []llm.Request

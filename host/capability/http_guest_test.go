@@ -18,6 +18,9 @@ var _ sandbox.HTTP = (*capability.HTTP)(nil)
 
 // H7, H8 from inside the box: the whole way from the SDK to a server and back.
 func TestHTTPFromAHand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and does one thing after the other: left to the whole run")
+	}
 	module, err := build.Hand(t.Context(), filepath.Join("testdata", "fetcher"), build.Reactor)
 	if err != nil {
 		t.Fatal(err)
