@@ -457,7 +457,9 @@ func (p *page) addPiece(from cursor, item Expanded) bool {
 }
 
 // cutPiece is a beginning of text of at most limit tokens. It ends after a line,
-// or at least after a word, where that does not make it much shorter.
+// or at least after a word, where that does not make it much shorter; else not
+// within an emoji that is made of several, for its joiners mean nothing at the end
+// of a text, where external text loses what nobody can see.
 func cutPiece(text string, limit int) string {
 	piece := tokens.Cut(text, limit)
 	if len(piece) == len(text) {
@@ -468,5 +470,18 @@ func cutPiece(text string, limit int) string {
 			return piece[:i+1]
 		}
 	}
+	for end := len(piece); end > 0; {
+		last, size := utf8.DecodeLastRuneInString(piece[:end])
+		if next, _ := utf8.DecodeRuneInString(text[end:]); !joins(last) && !joins(next) {
+			return piece[:end]
+		}
+		end -= size
+	}
 	return piece
+}
+
+// joins reports whether r holds together what stands beside it.
+func joins(r rune) bool {
+	const zeroWidthJoiner, emojiSelector = 0x200D, 0xFE0F
+	return r == zeroWidthJoiner || r == emojiSelector
 }

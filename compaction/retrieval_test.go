@@ -678,3 +678,36 @@ func TestAnswerOffline(t *testing.T) {
 		t.Errorf("answer %s, cited %+v", a.Text, a.Cited)
 	}
 }
+
+// A piece does not end within an emoji that is made of several.
+func TestExpandDoesNotPartAnEmoji(t *testing.T) {
+	l := newLibrary(t)
+	session := l.newSession(l.anna)
+	l.session = session
+	source, _ := boundary.HandSource("mail")
+	text := strings.Repeat("👩‍👩‍👧", 300)
+	c, _ := boundary.Wrap(source, text, boundary.Unlimited)
+	draft := memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Blocks: []memory.Block{memory.External(c)}, At: l.at}
+	if _, err := l.store.Append(t.Context(), l.anna, session, draft); err != nil {
+		t.Fatal(err)
+	}
+	s := l.summarise(1, "sum", boundary.Content{})
+	for limit := compaction.MinExpandTokens; limit < compaction.MinExpandTokens+16; limit++ {
+		var got strings.Builder
+		for cursor := ""; ; {
+			e, err := l.retrieval.Expand(t.Context(), l.anna, compaction.ExpandQuery{ID: s.ID.String(), Tokens: limit, Cursor: cursor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, item := range e.Items {
+				got.WriteString(memory.Plain(item.Content))
+			}
+			if cursor = e.Next; cursor == "" {
+				break
+			}
+		}
+		if squeezed(got.String()) != text {
+			t.Fatalf("with %d tokens a page the text comes back otherwise", limit)
+		}
+	}
+}
