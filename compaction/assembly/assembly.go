@@ -184,11 +184,13 @@ const maxNotes = 32
 
 const defaultFreshTail = 6
 
-// The overheads of the estimate: what a message costs beside its text, and a
-// call or a result beside its words, which is its id and form.
+// The overheads of the estimate: what a message costs beside its text, a call or
+// a result beside its words, which is its id and form, and what parts a part of a
+// message from the one before it.
 const (
 	perMessage = 4
 	perCall    = 12
+	perPart    = 1
 )
 
 // Demand is what items cost in a prompt that leaves none out, by the counts of

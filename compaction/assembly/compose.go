@@ -245,9 +245,9 @@ func (c *composer) share(r *transcript.Row, k int) int {
 		cost += perCall
 	}
 	if k == 0 {
-		cost += perMessage
+		return cost + perMessage
 	}
-	return cost
+	return cost + perPart
 }
 
 func (c *composer) addBeside(m *Message) {

@@ -105,7 +105,7 @@ func (a *assembler) collect() {
 	a.beside = memory.ShownIn(in.Mode, in.Beside)
 	if !isBlank(a.beside) {
 		a.entries = append(a.entries, Entry{
-			Kind: KindBeside, Role: memory.RoleUser, Tokens: a.count(a.beside), Included: true, Reason: ReasonBeside, External: sources(in.Beside),
+			Kind: KindBeside, Role: memory.RoleUser, Tokens: a.count(a.beside) + perMessage, Included: true, Reason: ReasonBeside, External: sources(in.Beside),
 		})
 	} else {
 		a.beside = ""
@@ -454,7 +454,9 @@ func (a *assembler) costOf(r *transcript.Row, stored int) int {
 			cost += perCall
 		}
 		if past := p.Type == transcript.PartThinking && (r.Origin < a.thinking || !a.in.hasThoughts()); !counted && !past {
-			cost += a.wordsOf(p)
+			if cost += a.wordsOf(p); i > 0 {
+				cost += perPart
+			}
 		}
 	}
 	return cost
