@@ -229,7 +229,9 @@ func (a *assembler) addLive(m *Live) {
 // storedTurn returns the row that a turn with calls equals and has the ids of.
 func (a *assembler) storedTurn(r transcript.Row) (row int, ok bool) {
 	if a.ids.rows == nil {
-		a.same = map[int]int{}
+		if a.same == nil {
+			a.same = map[int]int{}
+		}
 		a.ids.rows = make(map[string]int, len(a.ids.used))
 		for i := range a.rows {
 			for _, p := range a.rows[i].Parts {
@@ -279,9 +281,16 @@ func (a *assembler) tellOrphans() {
 			a.tell(&a.rows[i])
 			continue
 		}
-		r := &a.live[brought[i-len(a.rows)]].Row
+		l := &a.live[brought[i-len(a.rows)]]
+		r := &l.Row
 		if at, ok := stored[r.CallID]; ok && transcript.Equal(a.rows[at], *r) {
-			delete(stored, r.CallID) // it covers one
+			// A call has one result: this is the very same, however often it is
+			// held.
+			l.Volatile = false
+			if a.same == nil {
+				a.same = map[int]int{}
+			}
+			a.same[l.Origin] = at
 			continue
 		}
 		a.tell(r)
