@@ -38,6 +38,8 @@ func (f Fault) String() string {
 
 // Plan says which writes fail.
 type Plan struct {
+	// Method, if not "", is whose writes alone are counted and fail.
+	Method string
 	// Write is the number of the first write that fails, from 1 on. 0 is none.
 	Write int
 	// Times is how many writes fail one after the other; 0 means 1.
@@ -72,7 +74,7 @@ func (f *FaultyStore) Heal() {
 	f.plan.Write = 0
 }
 
-// Writes returns how many writes were tried so far.
+// Writes returns how many writes that count were tried so far.
 func (f *FaultyStore) Writes() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,6 +92,9 @@ func (f *FaultyStore) Failed() []string {
 func (f *FaultyStore) next(method string) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.plan.Method != "" && f.plan.Method != method {
+		return 0
+	}
 	f.writes++
 	if first := f.plan.Write; first == 0 || f.writes < first || f.writes >= first+max(f.plan.Times, 1) {
 		return 0
