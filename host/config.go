@@ -61,6 +61,8 @@ type Config struct {
 	Boundary   BoundaryConfig        `toml:"boundary"`
 	Compaction CompactionConfig      `toml:"compaction"`
 	Sessions   SessionsConfig        `toml:"sessions"`
+	Memory     MemoryConfig          `toml:"memory"`
+	Server     ServerConfig          `toml:"server"`
 	Users      []UserConfig          `toml:"users"`
 	Agents     []AgentConfig         `toml:"agents"`
 	Hands      map[string]HandConfig `toml:"hands"`
@@ -77,8 +79,8 @@ type StoreConfig struct {
 
 // ModelConfig is [model].
 type ModelConfig struct {
-	// Provider is "offline", the default, or "openai" for any server that
-	// speaks its protocol.
+	// Provider is "offline", the default, "openai" for any server that speaks its
+	// protocol, or "anthropic".
 	Provider string `toml:"provider"`
 	// BaseURL of the server; "" means $OPENAI_BASE_URL, else OpenAI's own.
 	BaseURL string `toml:"base_url"`
@@ -173,6 +175,39 @@ type SessionsConfig struct {
 	// Timezone is the IANA zone in which hands show times; "" means the
 	// machine's.
 	Timezone string `toml:"timezone"`
+	// GapSecs is how long a session with structured memory has rested when what
+	// was said in it is merged into the topics; 0 turns that off, absent means 300.
+	GapSecs *int `toml:"gap_secs"`
+}
+
+// defaultSessionGap is the gap where none is written.
+const defaultSessionGap = 300
+
+func (c SessionsConfig) gap() time.Duration {
+	if c.GapSecs == nil {
+		return seconds(defaultSessionGap)
+	}
+	return seconds(*c.GapSecs)
+}
+
+// MemoryConfig is [memory]: how structured memory works for the agents that have
+// it.
+type MemoryConfig struct {
+	// TopicTokenCap bounds what prompts say of the topics; zero means 800 tokens.
+	TopicTokenCap int `toml:"topic_token_cap"`
+	// ExtractionTokens and ExtractionToolCalls are after how much that is new an
+	// extraction is due; zero means 4,000 tokens and 20 calls.
+	ExtractionTokens    int `toml:"extraction_tokens"`
+	ExtractionToolCalls int `toml:"extraction_tool_calls"`
+}
+
+// ServerConfig is [server].
+type ServerConfig struct {
+	// Listen is where glovebox serve listens; "" means 127.0.0.1:7780.
+	Listen string `toml:"listen"`
+	// Hosts are the names, with or without a port, that a request's Host header may
+	// say beside the address of Listen and, on loopback, localhost.
+	Hosts []string `toml:"hosts"`
 }
 
 // UserConfig is one [[users]].
@@ -187,8 +222,16 @@ type UserConfig struct {
 
 // AgentConfig is one [[agents]].
 type AgentConfig struct {
-	Name         string `toml:"name"`
-	SystemPrompt string `toml:"system_prompt"`
+	Name         string            `toml:"name"`
+	SystemPrompt string            `toml:"system_prompt"`
+	Memory       AgentMemoryConfig `toml:"memory"`
+}
+
+// AgentMemoryConfig is [agents.memory].
+type AgentMemoryConfig struct {
+	// System is MemorySummarization, which "" means, or MemoryStructured. What
+	// SetMemorySystem stored goes before it.
+	System string `toml:"system"`
 }
 
 // HandConfig is [hands.NAME].
@@ -203,10 +246,16 @@ type HandConfig struct {
 	// user alone.
 	Users []string `toml:"users"`
 	// Shared lets paths and values without {user} serve more than one user.
-	Shared bool           `toml:"shared"`
-	Grant  GrantConfig    `toml:"grant"`
-	Config map[string]any `toml:"config"`
-	Limits LimitsConfig   `toml:"limits"`
+	Shared bool `toml:"shared"`
+	// Prompts are what the model may have the hand asked, by name; see
+	// FreePrompts.
+	Prompts map[string]string `toml:"prompts"`
+	// FreePrompts lets the model write the prompt itself. A hand that may send
+	// away what it is asked, through http, kv or llm, cannot have it.
+	FreePrompts bool           `toml:"free_prompts"`
+	Grant       GrantConfig    `toml:"grant"`
+	Config      map[string]any `toml:"config"`
+	Limits      LimitsConfig   `toml:"limits"`
 }
 
 // GrantConfig is [hands.NAME.grant].

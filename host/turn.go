@@ -32,6 +32,21 @@ type Message struct {
 	// nobody learned how, the message is stored once and answered once. It is at
 	// most maxEventKey bytes, else as memory.Draft has it.
 	EventKey string
+	// OnEvent is told of the turn while it goes on, from one goroutine; nil means
+	// that nobody is. It does not block.
+	OnEvent func(Event)
+}
+
+// Event is something that happens in a turn. Exactly one field is set.
+type Event struct {
+	// Text is a piece of what the model says, as it says it. Pieces put together
+	// are the answer's text, unless a Restart or a Tool comes between.
+	Text string
+	// Restart says that the pieces so far are no part of the answer: the model
+	// said something before it called tools, or has to be asked again.
+	Restart bool
+	// Tool names a tool that runs now.
+	Tool string
 }
 
 // answerKey begins the event key of the answer to a message that has one.

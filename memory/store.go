@@ -150,12 +150,68 @@ type Store interface {
 	// ErrNotFound.
 	Compactions(ctx context.Context, user UserID, session SessionID) ([]CompactionRun, error)
 
+	// PutPendingRun records that a run has begun; EndPendingRun that it is over.
+	// A session has at most one of a trigger: a later one takes the place of the
+	// earlier. Errors of PutPendingRun: ErrNotFound, also for an agent that is not
+	// the session's.
+	PutPendingRun(ctx context.Context, run PendingRun) error
+	EndPendingRun(ctx context.Context, user UserID, session SessionID, trigger Trigger) error
+	// PendingRuns returns the runs of all users that were begun and are not over,
+	// oldest first: a process that died leaves them.
+	PendingRuns(ctx context.Context) ([]PendingRun, error)
+
+	// UnseenMessages returns the messages of a session that no extraction and no
+	// dream has looked at, by Seq. Errors: ErrNotFound.
+	UnseenMessages(ctx context.Context, user UserID, session SessionID, q MessageQuery) ([]Message, error)
+	// Unseen counts them. The cost depends on what is unseen, not on what was
+	// seen. Errors: ErrNotFound.
+	Unseen(ctx context.Context, user UserID, session SessionID) (Unseen, error)
+	// CommitExtraction stores what was learned and, in the same transaction, that
+	// the messages of Seen were looked at. Errors: ErrNotFound; ErrConflict if one
+	// of them was already, by somebody else; ErrWiped; ErrInvalid for a range that
+	// the session does not have, a text out of bounds, or a source that is not a
+	// message of the source user in that session.
+	CommitExtraction(ctx context.Context, user UserID, x NewExtraction) (Extraction, error)
+	// Extractions returns what was learned, oldest first. Who is not known has
+	// nothing.
+	Extractions(ctx context.Context, user UserID, q ExtractionQuery) ([]Extraction, error)
+	// IdleSessions returns up to limit sessions with the given agents for which a
+	// dream is due: they were last active before idleSince, and hold a user's
+	// message that was not looked at, or have an extraction that is pending. Those
+	// that have rested longest come first; users who are being wiped are left out.
+	IdleSessions(ctx context.Context, agents []AgentID, idleSince time.Time, limit int) ([]IdleSession, error)
+
+	// Topics returns what is remembered of a user, and the revision that was read.
+	// Who is not known has nothing.
+	Topics(ctx context.Context, user UserID, q TopicQuery) ([]Topic, TopicRevision, error)
+	// CommitDream stores topics, retires what they supersede, and records that the
+	// extractions were merged and the messages looked at, in one transaction.
+	// Errors: ErrConflict if any topic of the user was changed since r was read,
+	// an extraction was merged or a message looked at by somebody else; ErrNotFound
+	// for an extraction, a session, an agent or something superseded that is not
+	// there; ErrWiped; ErrInvalid for a name, a content or a source out of form.
+	CommitDream(ctx context.Context, user UserID, r TopicRevision, d Dream) ([]Topic, error)
+	// PutTopic stores what the user says of a topic: it takes the place of all that
+	// is valid of it, and what those were learned from is not learned from again.
+	// Of t, Supersedes is not looked at; agent is zero for a topic of the user with
+	// every agent. r, if not the zero revision, is the one that was read. Errors: as
+	// CommitDream.
+	PutTopic(ctx context.Context, user UserID, agent AgentID, r TopicRevision, t NewTopic, at time.Time) (Topic, error)
+	// DeleteTopic removes a topic with its history, and what it was learned from out
+	// of the extractions; those messages are not learned from again. It returns how
+	// many rows went. Errors: ErrNotFound.
+	DeleteTopic(ctx context.Context, user UserID, agent AgentID, name string) (int, error)
+	// WipeAgentMemory is WipeMemory for what is remembered of the user with one
+	// agent: its topics, and extractions of sessions with it.
+	WipeAgentMemory(ctx context.Context, user UserID, agent AgentID) (WipeCounts, error)
+
 	// DeleteSession removes a session with all that belongs to it. Sessions
 	// whose parent it was have none afterwards. Errors: ErrNotFound.
 	DeleteSession(ctx context.Context, user UserID, id SessionID) error
 
 	// WipeMemory removes what is remembered of the user: topics and
-	// extractions, all or none. A user who is not known has nothing.
+	// extractions, all or none. What was said so far is not learned from again. A
+	// user who is not known has nothing.
 	WipeMemory(ctx context.Context, user UserID) (WipeCounts, error)
 	// WipeUser removes everything of the user, in one transaction, and the user,
 	// unless that is the default one. Scrub makes it final. A user who is not
@@ -179,6 +235,8 @@ type Store interface {
 	// records. Each session is as it was when its turn came. Errors: ErrNotFound,
 	// visit's own, and ErrConflict when a session is removed meanwhile.
 	Export(ctx context.Context, user UserID, visit func(Record) error) error
+	// ExportMemory is Export for extractions and topics alone.
+	ExportMemory(ctx context.Context, user UserID, visit func(Record) error) error
 	// Import stores records for the user, each after what it refers to. What is
 	// there already in the same form is skipped. Trust, tokens and outlines are
 	// made anew, and counts by what is said. It stores as it goes: when a record

@@ -86,6 +86,20 @@ type Request struct {
 	// Temperature is between 0 and 2; nil leaves it to the model. A model that
 	// knows only its own takes no notice.
 	Temperature *float64
+	// Schema asks for an answer that is one JSON value of that form. A provider
+	// that cannot be held to it takes no notice: who asks parses the answer as
+	// anything else that a model writes. With it there are no Tools.
+	Schema *Schema
+}
+
+// Schema is the form of an answer.
+type Schema struct {
+	// Name is 1 to 64 of A-Z, a-z, 0-9, '_' and '-'.
+	Name string
+	// JSON is a JSON Schema of type object, within what the providers have in
+	// common: every object lists all its properties as required and allows no
+	// others, and there are no bounds on lengths, numbers or counts.
+	JSON json.RawMessage
 }
 
 // Response is one answer.
@@ -111,6 +125,17 @@ type Response struct {
 	Truncated bool
 	// Model names who answered, in the words of the configuration.
 	Model string
+}
+
+// Streamer is a Model that gives out its answer while it comes.
+type Streamer interface {
+	Model
+	// Stream is Complete, but that it calls each with the pieces of
+	// Response.Text as they come, in order, from one goroutine, before it returns.
+	// Put together they are that Text. After the first piece nothing is asked
+	// again: when the answer breaks off the error wraps ErrUnavailable, and what
+	// came so far is no answer. A slow each holds the answer back.
+	Stream(ctx context.Context, r Request, each func(text string)) (Response, error)
 }
 
 // Model answers prompts. It is safe for concurrent use.
