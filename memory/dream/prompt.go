@@ -1,0 +1,113 @@
+package dream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/host/llm"
+)
+
+const (
+	// leastOutput and mostOutput bound what an answer may cost, in tokens. A JSON
+	// that was cut off is worth nothing, and asked for again in the same room it is
+	// cut off again.
+	leastOutput = 4096
+	mostOutput  = 16_384
+	// callGrace is how long after its context has ended a call is waited for.
+	callGrace = time.Second
+)
+
+func (c Config) timeout() time.Duration {
+	if c.Timeout <= 0 {
+		return 2 * time.Minute
+	}
+	return c.Timeout
+}
+
+// ask asks the model for one object and reads its answer. Each call is bounded by
+// Timeout. The request's MaxOutputTokens are set here: an answer that did not fit
+// is asked for again with twice as much, until it is what mostOutput allows. The
+// same request is never made twice. Errors wrap ErrNoModel, ErrUnreadable, ctx's
+// and those of package llm; a panic of the model is an error.
+func (d *Dreamer) ask(ctx context.Context, r llm.Request) (object, error) {
+	if d.config.Model == nil {
+		return nil, ErrNoModel
+	}
+	fields := requiredFields(r.Schema)
+	for r.MaxOutputTokens = min(max(d.config.MaxOutputTokens, leastOutput), mostOutput); ; r.MaxOutputTokens = min(2*r.MaxOutputTokens, mostOutput) {
+		o, err := d.askOnce(ctx, r, fields)
+		if !errors.Is(err, errCutOff) {
+			return o, err
+		}
+		if r.MaxOutputTokens == mostOutput {
+			return nil, fmt.Errorf("with %d tokens of room: %w", mostOutput, err)
+		}
+	}
+}
+
+// askOnce makes one call. The error wraps errCutOff if the answer may be whole with
+// more room.
+func (d *Dreamer) askOnce(ctx context.Context, r llm.Request, fields []string) (object, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.config.timeout())
+	defer cancel()
+	response, err := complete(ctx, d.config.Model, r)
+	switch {
+	// One that spent all its room on thinking is empty, and cut off.
+	case (err == nil || errors.Is(err, llm.ErrEmpty)) && response.Truncated:
+		return nil, errCutOff
+	case err != nil:
+		return nil, fmt.Errorf("ask the model: %w", err)
+	}
+	encoded, err := parseObject(response.Text, fields...)
+	if err != nil {
+		return nil, err
+	}
+	return readObject(encoded)
+}
+
+// complete is Complete, but that it returns soon after ctx is done whatever the
+// model does, and that its panic is an error. Who waits for a mini-dream is a
+// user.
+func complete(ctx context.Context, m llm.Model, r llm.Request) (llm.Response, error) {
+	type result struct {
+		response llm.Response
+		err      error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var v result
+		defer func() {
+			if p := recover(); p != nil {
+				v = result{err: fmt.Errorf("panic in the model: %v", p)}
+			}
+			done <- v
+		}()
+		v.response, v.err = m.Complete(ctx, r)
+	}()
+	select {
+	case v := <-done:
+		return v.response, v.err
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(callGrace)
+	defer grace.Stop()
+	select {
+	case v := <-done:
+		return v.response, v.err
+	case <-grace.C:
+		return llm.Response{}, fmt.Errorf("the model does not end its call: %w", ctx.Err())
+	}
+}
+
+// requiredFields returns the fields by which an answer of the schema is told from
+// another object.
+func requiredFields(s *llm.Schema) []string {
+	var form struct{ Required []string }
+	if s == nil || json.Unmarshal(s.JSON, &form) != nil {
+		return nil
+	}
+	return form.Required
+}
