@@ -15,7 +15,9 @@ package dream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
@@ -57,7 +59,7 @@ type Config struct {
 	// Agents returns those who have structured memory now.
 	Agents func() []memory.AgentID
 	// Enter begins something for a user: its context ends when the user is wiped.
-	// Nil means that nobody has to be told.
+	// Every dream is entered. Nil means that nobody has to be told.
 	Enter func(ctx context.Context, user memory.UserID) (entered context.Context, leave func(), err error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -81,6 +83,8 @@ var (
 	ErrUnreadable = errors.New("the model's answer cannot be read")
 	// ErrNoModel says that there is no model to ask.
 	ErrNoModel = errors.New("no model is configured that could remember anything")
+	// ErrClosed says that the Dreamer was closed.
+	ErrClosed = errors.New("the dreamer is closed")
 )
 
 // Counts are how often something ended in which way since the Dreamer was made.
@@ -91,36 +95,6 @@ type Counts struct {
 	// Busy counts dreams that were skipped because another one went on; Nothing
 	// those that found nothing new.
 	Busy, Nothing int
-}
-
-// Dreamer learns. It is safe for concurrent use. Close it to wait for what goes on.
-type Dreamer struct {
-	store  Store
-	config Config
-}
-
-// New returns a Dreamer.
-func New(store Store, config Config) *Dreamer { return &Dreamer{store: store, config: config} }
-
-// Extract returns earlier with what the messages add to it. It never fails: when
-// the model errs, answers nothing or what cannot be read, it returns earlier as it
-// is, and learned is false. An answer that the output limit cut off is asked for
-// again with twice the limit. What a source does not bear out is dropped: each
-// thing cites messages of the run whose source is the user.
-func (d *Dreamer) Extract(ctx context.Context, messages []memory.Message, earlier memory.Learnings) (all memory.Learnings, learned bool) {
-	return earlier, false
-}
-
-// AfterTurn extracts what is new in a session if enough has come in since the last
-// time. It is for the background: it returns when that is over.
-func (d *Dreamer) AfterTurn(ctx context.Context, at Place) error { return nil }
-
-// Mini extracts from messages that are about to leave the prompt, exactly those of
-// them that were not looked at, and merges what it learned into the topics. It is
-// bounded by MiniTimeout; what is extracted by then stays and is merged by the next
-// dream. Changed says that the topics are not what they were. It never fails.
-func (d *Dreamer) Mini(ctx context.Context, at Place, leaving []memory.Message) (changed bool) {
-	return false
 }
 
 // Report tells of one dream.
@@ -138,30 +112,112 @@ type Report struct {
 	// Dropped is how much of the answer was not taken: no name, no source that bears
 	// it out, nothing new.
 	Dropped int `json:"dropped"`
+
+	asked bool // whether the model was
 }
 
-// Dream merges all that was extracted for the agent and the user, and what is new
-// in the session, into topics, now. With nothing new it asks nobody. Errors wrap
-// ErrBusy, ErrUnreadable, ErrNoModel, memory.ErrConflict if the topics were changed
-// meanwhile, and those of package llm. Nothing was changed then.
-func (d *Dreamer) Dream(ctx context.Context, at Place) (Report, error) { return Report{}, nil }
+// Dreamer learns. It is safe for concurrent use. Close it to wait for what goes on.
+type Dreamer struct {
+	store  Store
+	config Config
+	log    *slog.Logger
+	now    func() time.Time
 
-// Tick looks once for sessions that are due, dreams for them through the workers,
-// oldest first, and returns when that is over. A session whose dream failed is left
-// alone for a while, longer each time.
-func (d *Dreamer) Tick(ctx context.Context) error { return nil }
+	// background is cancelled by Close and ends whatever goes on.
+	background context.Context
+	stop       context.CancelFunc
+
+	mu sync.Mutex
+	// All below is guarded by mu. dreaming holds the pairs with a dream.
+	counts   Counts
+	dreaming map[pair]struct{}
+	failed   map[memory.SessionID]failure
+	// active is how much goes on; idle, if somebody waits for it, is closed when
+	// that is nothing.
+	active int
+	closed bool
+	idle   chan struct{}
+}
+
+// pair is what at most one dream at a time is for.
+type pair struct {
+	agent memory.AgentID
+	user  memory.UserID
+}
+
+// New returns a Dreamer.
+func New(store Store, config Config) *Dreamer {
+	d := &Dreamer{
+		store: store, config: config, log: config.Log, now: config.Now,
+		dreaming: map[pair]struct{}{}, failed: map[memory.SessionID]failure{},
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if d.now == nil {
+		d.now = time.Now
+	}
+	d.background, d.stop = context.WithCancel(context.Background())
+	return d
+}
+
+// begin starts something that Close ends and waits for. The caller calls end
+// once.
+func (d *Dreamer) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ctx, nil, ErrClosed
+	}
+	d.active++
+	ctx, cancel := context.WithCancel(ctx)
+	unlink := context.AfterFunc(d.background, cancel)
+	return ctx, func() {
+		unlink()
+		cancel()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.active--; d.active == 0 && d.idle != nil {
+			close(d.idle)
+			d.idle = nil
+		}
+	}, nil
+}
+
+// count changes the counts.
+func (d *Dreamer) count(change func(*Counts)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(&d.counts)
+}
 
 // Counts returns the counts so far.
-func (d *Dreamer) Counts() Counts { return Counts{} }
+func (d *Dreamer) Counts() Counts {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.counts
+}
 
-// Close cancels what goes on and waits for it, at most until ctx is done.
-func (d *Dreamer) Close(ctx context.Context) error { return nil }
-
-// Heading begins what a prompt says of the topics.
-const Heading = "What I remember about you"
-
-// Section returns what a prompt says of topics, within maxTokens; "" if there is
-// nothing to say. What was learned last goes in first, whole or not at all, and
-// stands by its topic; a line of a topic is one line of the text. The host puts it
-// beside the last input, never into the system text.
-func Section(topics []memory.Topic, maxTokens int) string { return "" }
+// Close cancels what goes on and waits for it, at most until ctx is done; the
+// error wraps ctx's then. What was stored by then stays, and what was not is due
+// again. Later calls do nothing, and those that return an error wrap ErrClosed.
+func (d *Dreamer) Close(ctx context.Context) error {
+	d.stop()
+	d.mu.Lock()
+	d.closed = true
+	if d.active == 0 {
+		d.mu.Unlock()
+		return nil
+	}
+	if d.idle == nil {
+		d.idle = make(chan struct{})
+	}
+	idle := d.idle
+	d.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for dreams: %w", ctx.Err())
+	}
+}
