@@ -127,6 +127,8 @@ type Dreamer struct {
 	background context.Context
 	stop       context.CancelFunc
 
+	extracting extracting
+
 	mu sync.Mutex
 	// All below is guarded by mu. dreaming holds the pairs with a dream.
 	counts   Counts

@@ -2,27 +2,484 @@ package dream
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
 )
+
+const (
+	// maxPerField bounds what is taken of one list of an answer.
+	maxPerField = 64
+	// maxRun is the most messages that one extraction looks at: those that cost a
+	// prompt nothing are held in memory all the same.
+	maxRun = 512
+	// maxFailures bounds the sessions whose failed extractions are remembered.
+	maxFailures = 4096
+)
+
+func (c Config) extractionTokens() int {
+	if c.ExtractionTokens == 0 {
+		return 4000
+	}
+	return c.ExtractionTokens
+}
+
+func (c Config) extractionToolCalls() int {
+	if c.ExtractionToolCalls == 0 {
+		return 20
+	}
+	return c.ExtractionToolCalls
+}
+
+func (c Config) miniTimeout() time.Duration {
+	if c.MiniTimeout <= 0 {
+		return 30 * time.Second
+	}
+	return c.MiniTimeout
+}
+
+// enter begins something for a user that Close ends and waits for.
+func (d *Dreamer) enter(ctx context.Context, user memory.UserID) (_ context.Context, leave func(), err error) {
+	ctx, end, err := d.begin(ctx)
+	if err != nil || d.config.Enter == nil {
+		return ctx, end, err
+	}
+	entered, leave, err := d.config.Enter(ctx, user)
+	if err != nil {
+		end()
+		return ctx, nil, err
+	}
+	return entered, func() { leave(); end() }, nil
+}
+
+// extracting is what goes on in sessions, and what failed there. The zero value
+// is ready. All is guarded by mu.
+type extracting struct {
+	mu sync.Mutex
+	// busy holds, for each session that is looked at, a channel that is closed when
+	// that is over.
+	busy map[memory.SessionID]chan struct{}
+	// failed holds what was unseen when an extraction failed.
+	failed map[memory.SessionID]memory.Unseen
+}
+
+// lock waits until nobody looks at the session. Without it two would pay the model
+// for the same messages, and the store refuse one of them.
+func (x *extracting) lock(ctx context.Context, session memory.SessionID) (unlock func(), err error) {
+	for {
+		unlock, other := x.tryLock(session)
+		if unlock != nil {
+			return unlock, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for another extraction: %w", ctx.Err())
+		}
+	}
+}
+
+// tryLock returns how to end it, or what is closed when the other one does.
+func (x *extracting) tryLock(session memory.SessionID) (unlock func(), other <-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if other, locked := x.busy[session]; locked {
+		return nil, other
+	}
+	if x.busy == nil {
+		x.busy = map[memory.SessionID]chan struct{}{}
+	}
+	mine := make(chan struct{})
+	x.busy[session] = mine
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		delete(x.busy, session)
+		close(mine)
+	}, nil
+}
+
+// settle remembers that an extraction failed when so much was unseen, or, if
+// there was no error, forgets that one did.
+func (x *extracting) settle(session memory.SessionID, unseen memory.Unseen, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if delete(x.failed, session); err == nil {
+		return
+	}
+	if x.failed == nil {
+		x.failed = map[memory.SessionID]memory.Unseen{}
+	}
+	for other := range x.failed {
+		if len(x.failed) < maxFailures {
+			break
+		}
+		// Whichever it is: it is asked for once more than it had to be.
+		delete(x.failed, other)
+	}
+	x.failed[session] = unseen
+}
+
+// since returns what has come in since the last failure in the session; all that
+// is unseen if there was none, or if somebody has looked at what failed.
+func (x *extracting) since(session memory.SessionID, u memory.Unseen) memory.Unseen {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	before := x.failed[session]
+	if u.Messages < before.Messages {
+		return u
+	}
+	u.Tokens -= before.Tokens
+	u.ToolResults -= before.ToolResults
+	return u
+}
+
+// due reports whether enough has come in for an extraction.
+func (d *Dreamer) due(session memory.SessionID, u memory.Unseen) bool {
+	new := d.extracting.since(session, u)
+	mostTokens, mostCalls := d.config.extractionTokens(), d.config.extractionToolCalls()
+	return mostTokens > 0 && new.Tokens >= mostTokens || mostCalls > 0 && new.ToolResults >= mostCalls
+}
 
 // Extract returns earlier with what the messages add to it. It never fails: when
 // the model errs, answers nothing or what cannot be read, it returns earlier as it
 // is, and learned is false. An answer that the output limit cut off is asked for
 // again with twice the limit. What a source does not bear out is dropped: each
-// thing cites messages of the run whose source is the user.
+// thing cites messages of the run whose source is the user. What says the same as
+// an earlier thing of its kind adds to the messages that this one cites. Nobody is
+// asked about messages in which the user says nothing: there learned is true.
 func (d *Dreamer) Extract(ctx context.Context, messages []memory.Message, earlier memory.Learnings) (all memory.Learnings, learned bool) {
-	return earlier, false
+	all, err := d.extract(ctx, messages, earlier)
+	if err != nil {
+		d.log.Warn("extract", "messages", len(messages), "error", err)
+		return earlier, false
+	}
+	return all, true
+}
+
+// fitting returns how many of the messages, from the first, one extraction looks
+// at: as many as fit one prompt, and one at least.
+func fitting(messages []memory.Message) int {
+	room := runTokens
+	for i := range messages[:min(len(messages), maxRun)] {
+		for _, s := range learnable(messages[i : i+1]) {
+			room -= lineTokens(s)
+		}
+		if room < 0 && i > 0 {
+			return i
+		}
+	}
+	return min(len(messages), maxRun)
+}
+
+// extract is Extract with the reason.
+func (d *Dreamer) extract(ctx context.Context, messages []memory.Message, earlier memory.Learnings) (all memory.Learnings, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			all, err = earlier, fmt.Errorf("panic in an extraction: %v", p)
+		}
+	}()
+	if d.config.Model == nil {
+		return earlier, ErrNoModel
+	}
+	n := newNotes(earlier)
+	for len(messages) > 0 {
+		some := fitting(messages)
+		run := learnable(messages[:some])
+		if messages = messages[some:]; !anyUsers(run) {
+			continue
+		}
+		answer, err := d.ask(ctx, extractionRequest(run))
+		if err != nil {
+			return earlier, err
+		}
+		n.take(answer, run)
+	}
+	return n.learnings(), nil
+}
+
+// notes collects what is learned, each thing once.
+type notes struct {
+	fields [len(fieldNames)][]memory.Learned
+	// known has the place of each in its field, which is the name of its statement.
+	known map[statement]int
+}
+
+func newNotes(earlier memory.Learnings) *notes {
+	n := &notes{known: map[statement]int{}}
+	for i, list := range fieldsOf(&earlier) {
+		// The lists are the caller's, and so are those of their sources.
+		n.fields[i] = slices.Clone(*list)
+		for k, item := range *list {
+			n.fields[i][k].Sources = slices.Clone(item.Sources)
+			n.known[statementOf(false, fieldNames[i], item.Text)] = k
+		}
+	}
+	return n
+}
+
+// take adds what an answer says of a run, if the run bears it out.
+func (n *notes) take(answer object, run []said) {
+	for i, name := range fieldNames {
+		for _, item := range answer.objects(name, maxPerField) {
+			text := oneLine(item.text("text"), memory.MaxTopicContent)
+			sources := cited(item.names("from", memory.MaxTopicSources), run)
+			if text == "" || len(sources) == 0 {
+				continue
+			}
+			s := statementOf(false, name, text)
+			at, known := n.known[s]
+			if !known {
+				at = len(n.fields[i])
+				n.known[s] = at
+				n.fields[i] = append(n.fields[i], memory.Learned{Text: text})
+			}
+			// Said again it is not learned again, but borne out once more: it may
+			// have been something else in between.
+			of := &n.fields[i][at].Sources
+			for _, s := range sources {
+				if len(*of) < memory.MaxTopicSources && !slices.Contains(*of, s) {
+					*of = append(*of, s)
+				}
+			}
+		}
+	}
+}
+
+// cited returns the messages of the user that handles name, in the order of the
+// run. What else they name bears out nothing.
+func cited(names []string, run []said) []memory.MessageID {
+	var places []int
+	for _, name := range names {
+		if i, ok := resolve('m', name, len(run)); ok && run[i].users {
+			places = append(places, i)
+		}
+	}
+	slices.Sort(places)
+	var ids []memory.MessageID
+	for _, i := range slices.Compact(places) {
+		ids = append(ids, run[i].id)
+	}
+	return ids
+}
+
+func (n *notes) learnings() memory.Learnings {
+	var l memory.Learnings
+	for i, list := range fieldsOf(&l) {
+		*list = n.fields[i]
+	}
+	return l
+}
+
+// fieldsOf returns the lists in the order of fieldNames.
+func fieldsOf(l *memory.Learnings) [len(fieldNames)]*[]memory.Learned {
+	return [...]*[]memory.Learned{&l.Facts, &l.Preferences, &l.Decisions, &l.Tasks, &l.OpenItems}
 }
 
 // AfterTurn extracts what is new in a session if enough has come in since the last
-// time. It is for the background: it returns when that is over.
-func (d *Dreamer) AfterTurn(ctx context.Context, at Place) error { return nil }
+// time. It is for the background: it returns when that is over. A turn that goes on
+// is left for later: only what was said up to the last answer is looked at. If
+// somebody else looks at the session it does nothing. After a failure it waits
+// until as much again has come in.
+//
+// Errors wrap those of the store, of package llm, ErrUnreadable and ErrClosed. What
+// was extracted before stays. Without a model nothing is due.
+func (d *Dreamer) AfterTurn(ctx context.Context, at Place) (err error) {
+	if d.config.Model == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("extract: panic: %v", p)
+		}
+	}()
+	ctx, leave, err := d.enter(ctx, at.User)
+	if err != nil {
+		return fmt.Errorf("extract: %w", err)
+	}
+	defer leave()
+	unlock, _ := d.extracting.tryLock(at.Session)
+	if unlock == nil {
+		return nil
+	}
+	defer unlock()
+	for {
+		unseen, err := d.store.Unseen(ctx, at.User, at.Session)
+		if err != nil {
+			return fmt.Errorf("extract: count what is new in session %s: %w", at.Session, err)
+		}
+		if !d.due(at.Session, unseen) {
+			return nil
+		}
+		messages, err := d.nextFinished(ctx, at)
+		if err != nil {
+			return fmt.Errorf("extract: read what is new in session %s: %w", at.Session, err)
+		}
+		if len(messages) == 0 {
+			return nil
+		}
+		if err := d.learn(ctx, at, messages); err != nil {
+			// A dream, or a wipe of the memory, looked at them: they are not due.
+			if errors.Is(err, memory.ErrConflict) {
+				return nil
+			}
+			if ctx.Err() == nil {
+				d.extracting.settle(at.Session, unseen, err)
+			}
+			return fmt.Errorf("extract from session %s: %w", at.Session, err)
+		}
+		d.extracting.settle(at.Session, unseen, nil)
+	}
+}
+
+// nextFinished returns the first unseen messages of exchanges that are over, as
+// many as one prompt holds.
+func (d *Dreamer) nextFinished(ctx context.Context, at Place) ([]memory.Message, error) {
+	var first []memory.Message
+	finished := 0
+	for q := (memory.MessageQuery{Limit: messagePage}); ; {
+		page, err := d.store.UnseenMessages(ctx, at.User, at.Session, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range page {
+			// Of what is too much it matters only whether there is an answer in it.
+			if len(first) < maxRun {
+				first = append(first, m)
+			}
+			if m.IsAnswer() {
+				finished = len(first)
+			}
+			q.After = m.Seq
+		}
+		if n := fitting(first[:finished]); len(page) < messagePage || n < finished || n == maxRun {
+			return first[:n], nil
+		}
+	}
+}
+
+// learn extracts from messages of one session that nobody has looked at, and
+// stores what it learned with the record that it looked at exactly these. The
+// error wraps memory.ErrConflict if somebody else did meanwhile: nothing is stored
+// then. A crash before the commit leaves them unseen, one behind it leaves nothing
+// to do.
+func (d *Dreamer) learn(ctx context.Context, at Place, messages []memory.Message) error {
+	learned, err := d.extract(ctx, messages, memory.Learnings{})
+	if err == nil {
+		_, err = d.store.CommitExtraction(ctx, at.User, memory.NewExtraction{
+			Session: at.Session, Seen: seen(messages), Learnings: learned, At: d.now(),
+		})
+		if err != nil {
+			err = fmt.Errorf("store what was learned: %w", err)
+		}
+	}
+	switch {
+	case err == nil:
+		d.count(func(c *Counts) { c.Extractions++ })
+	case !errors.Is(err, memory.ErrConflict):
+		d.count(func(c *Counts) { c.ExtractionsFailed++ })
+	}
+	return err
+}
 
 // Mini extracts from messages that are about to leave the prompt, exactly those of
 // them that were not looked at, and merges what it learned into the topics. It is
 // bounded by MiniTimeout; what is extracted by then stays and is merged by the next
 // dream. Changed says that the topics are not what they were. It never fails.
 func (d *Dreamer) Mini(ctx context.Context, at Place, leaving []memory.Message) (changed bool) {
-	return false
+	if d.config.Model == nil || len(leaving) == 0 {
+		return false
+	}
+	report, err := d.mini(ctx, at, leaving)
+	if err != nil {
+		d.count(func(c *Counts) { c.MiniDreamsFailed++ })
+		d.log.Warn("mini-dream", "session", at.Session, "messages", len(leaving), "error", err)
+		return false
+	}
+	d.count(func(c *Counts) { c.MiniDreams++ })
+	return len(report.Topics) > 0 || report.Retired > 0
+}
+
+func (d *Dreamer) mini(ctx context.Context, at Place, leaving []memory.Message) (report Report, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, d.config.miniTimeout())
+	defer cancel()
+	ctx, leave, err := d.enter(ctx, at.User)
+	if err != nil {
+		return Report{}, err
+	}
+	defer leave()
+	if err := d.learnLeaving(ctx, at, leaving); err != nil {
+		return Report{}, err
+	}
+	report, err = d.merge(ctx, at, nil)
+	if errors.Is(err, ErrBusy) {
+		// What was extracted is there for that dream, or for the next one.
+		d.count(func(c *Counts) { c.Busy++ })
+		return report, nil
+	}
+	return report, err
+}
+
+// learnLeaving extracts from those of the messages that are unseen, by itself or
+// by waiting for who does.
+func (d *Dreamer) learnLeaving(ctx context.Context, at Place, leaving []memory.Message) error {
+	unlock, err := d.extracting.lock(ctx, at.Session)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	const rereads = 2
+	for n := 0; ; n++ {
+		unseen, err := d.unseenOf(ctx, at, leaving)
+		if err != nil {
+			return fmt.Errorf("read what is new of the messages: %w", err)
+		}
+		for err == nil && len(unseen) > 0 {
+			n := fitting(unseen)
+			err = d.learn(ctx, at, unseen[:n])
+			unseen = unseen[n:]
+		}
+		if !errors.Is(err, memory.ErrConflict) || n == rereads {
+			return err
+		}
+	}
+}
+
+// unseenOf returns those of the messages that nobody has looked at, as they are
+// stored: a prompt may show them shortened.
+func (d *Dreamer) unseenOf(ctx context.Context, at Place, of []memory.Message) ([]memory.Message, error) {
+	wanted := make(map[memory.MessageID]bool, len(of))
+	first, last := of[0].Seq, of[0].Seq
+	for _, m := range of {
+		wanted[m.ID] = true
+		first, last = min(first, m.Seq), max(last, m.Seq)
+	}
+	var unseen []memory.Message
+	for after := first - 1; ; {
+		page, err := d.store.UnseenMessages(ctx, at.User, at.Session, memory.MessageQuery{After: after, Limit: messagePage})
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range page {
+			if m.Seq > last {
+				return unseen, nil
+			}
+			if wanted[m.ID] {
+				unseen = append(unseen, m)
+			}
+			after = m.Seq
+		}
+		if len(page) < messagePage {
+			return unseen, nil
+		}
+	}
 }

@@ -1,11 +1,11 @@
 package dream
 
 import (
-	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -44,7 +44,7 @@ func learnable(messages []memory.Message) []said {
 			continue
 		}
 		if s.text = ownWords(m.Blocks); s.text != "" {
-			list = append(list, s)
+			list = append(list, shortened(s))
 		}
 	}
 	return list
@@ -55,11 +55,35 @@ func learnable(messages []memory.Message) []said {
 func ownWords(blocks []memory.Block) string {
 	var parts []string
 	for _, b := range blocks {
-		if text := strings.TrimSpace(b.Text); b.Type == memory.BlockText && b.File.IsZero() && text != "" {
+		if b.Type != memory.BlockText || !b.File.IsZero() {
+			continue
+		}
+		if text := strings.TrimSpace(strings.Map(shownRune, b.Text)); text != "" {
 			parts = append(parts, text)
 		}
 	}
 	return strings.Join(parts, "\n")
+}
+
+// shownRune leaves out of a text what nobody sees: a person did not say it.
+func shownRune(r rune) rune {
+	switch {
+	case r == '\n' || r == '\t':
+		return r
+	case r == '\r':
+		return -1
+	case r == '\u2028' || r == '\u2029' || r == '\u0085' || r == '\v' || r == '\f':
+		return '\n'
+	case isInvisible(r):
+		return -1
+	}
+	return r
+}
+
+// isInvisible reports whether r is a control character or a format character
+// other than the joiners, which emoji and some scripts are written with.
+func isInvisible(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && r != '\u200c' && r != '\u200d'
 }
 
 // anyUsers reports whether there is anything to learn from.
@@ -76,30 +100,51 @@ func anyUsers(list []said) bool {
 // hold what looks like another. The n-th is called m1, m2 and so on: an id that a
 // model copies is easily miscopied, and then names another message or none.
 func transcript(list []said) string {
-	var b bytes.Buffer
-	lines := json.NewEncoder(&b)
-	lines.SetEscapeHTML(false)
+	var b strings.Builder
 	for i, s := range list {
-		by := "assistant"
-		if s.users {
-			by = "user"
-		}
-		// Writing to memory, and nothing that cannot be encoded.
-		_ = lines.Encode(struct {
-			Handle string `json:"id"`
-			By     string `json:"by"`
-			At     string `json:"at"`
-			Text   string `json:"text"`
-		}{handle('m', i), by, s.at.UTC().Format("2006-01-02T15:04Z"), s.text})
+		b.WriteString(line(i, s))
 	}
 	return b.String()
 }
 
-// lineTokens is what a message costs in a transcript, at most: beside its text,
-// the rest of the line and what JSON escapes.
-func lineTokens(s said) int {
-	const frame = 24
-	return frame + tokens.Estimate(s.text) + strings.Count(s.text, "\n")/2
+// line is the line of the i-th message, with its line feed.
+func line(i int, s said) string {
+	by := "assistant"
+	if s.users {
+		by = "user"
+	}
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	// Strings can be encoded, and a Builder takes them.
+	_ = encoder.Encode(struct {
+		Handle string `json:"id"`
+		By     string `json:"by"`
+		At     string `json:"at"`
+		Text   string `json:"text"`
+	}{handle('m', i), by, s.at.UTC().Format("Mon 2006-01-02 15:04Z"), s.text})
+	return b.String()
+}
+
+// runTokens is what the messages of one prompt cost at most.
+const runTokens = 8000
+
+// lineTokens is what a message costs in a transcript, wherever it stands there.
+func lineTokens(s said) int { return tokens.Estimate(line(999_999, s)) }
+
+// shortened returns a message that is too long for one prompt cut to what fits.
+func shortened(s said) said {
+	const mark = " […]"
+	if lineTokens(s) <= runTokens {
+		return s
+	}
+	whole := s.text
+	// Of what is left of a text here, JSON at most doubles the cost.
+	for room := runTokens - lineTokens(said{}) - len(mark); ; room /= 2 {
+		if s.text = tokens.Cut(whole, room) + mark; lineTokens(s) <= runTokens {
+			return s
+		}
+	}
 }
 
 // handle returns the name of the i-th thing, from 0, of a kind in a prompt: m1 is
