@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -17,6 +18,9 @@ const (
 	// maxRun is the most messages that one extraction looks at: those that cost a
 	// prompt nothing are held in memory all the same.
 	maxRun = 512
+	// maxHalvings is how often a run is halved that is too long for the model's window:
+	// one that refuses whatever it is asked is not asked for long.
+	maxHalvings = 3
 	// maxFailures bounds the sessions whose failed extractions are remembered.
 	maxFailures = 4096
 )
@@ -131,6 +135,7 @@ func (x *extracting) since(session memory.SessionID, u memory.Unseen) memory.Uns
 	defer x.mu.Unlock()
 	before := x.failed[session]
 	if u.Messages < before.Messages {
+		delete(x.failed, session)
 		return u
 	}
 	u.Tokens -= before.Tokens
@@ -155,7 +160,9 @@ func (d *Dreamer) due(session memory.SessionID, u memory.Unseen) bool {
 func (d *Dreamer) Extract(ctx context.Context, messages []memory.Message, earlier memory.Learnings) (all memory.Learnings, learned bool) {
 	all, err := d.extract(ctx, messages, earlier)
 	if err != nil {
-		d.log.Warn("extract", "messages", len(messages), "error", err)
+		if !errors.Is(err, ErrNoModel) {
+			d.log.Warn("extract", "messages", len(messages), "error", err)
+		}
 		return earlier, false
 	}
 	return all, true
@@ -190,16 +197,33 @@ func (d *Dreamer) extract(ctx context.Context, messages []memory.Message, earlie
 	for len(messages) > 0 {
 		some := fitting(messages)
 		run := learnable(messages[:some])
-		if messages = messages[some:]; !anyUsers(run) {
-			continue
-		}
-		answer, err := d.ask(ctx, extractionRequest(run))
-		if err != nil {
+		messages = messages[some:]
+		if err := d.note(ctx, n, run, maxHalvings); err != nil {
 			return earlier, err
 		}
-		n.take(answer, run)
 	}
 	return n.learnings(), nil
+}
+
+// note asks what is to be remembered of one run. Where the model's window is too
+// small for it, it asks for each half.
+func (d *Dreamer) note(ctx context.Context, n *notes, run []said, halvings int) error {
+	if !anyUsers(run) {
+		return nil
+	}
+	answer, err := d.ask(ctx, extractionRequest(run))
+	switch {
+	case err == nil:
+		n.take(answer, run)
+		return nil
+	case !errors.Is(err, llm.ErrContextTooLong) || halvings == 0 || len(run) == 1:
+		return err
+	}
+	half := len(run) / 2
+	if err := d.note(ctx, n, run[:half], halvings-1); err != nil {
+		return err
+	}
+	return d.note(ctx, n, run[half:], halvings-1)
 }
 
 // notes collects what is learned, each thing once.
@@ -327,9 +351,10 @@ func (d *Dreamer) AfterTurn(ctx context.Context, at Place) (err error) {
 			if errors.Is(err, memory.ErrConflict) {
 				return nil
 			}
-			if ctx.Err() == nil {
-				d.extracting.settle(at.Session, unseen, err)
+			if ctx.Err() != nil {
+				return fmt.Errorf("extract from session %s: %w", at.Session, context.Cause(ctx))
 			}
+			d.extracting.settle(at.Session, unseen, err)
 			return fmt.Errorf("extract from session %s: %w", at.Session, err)
 		}
 		d.extracting.settle(at.Session, unseen, nil)
