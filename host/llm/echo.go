@@ -4,16 +4,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 )
 
-// Echo is a Model for tests that is useless on purpose: it says how long a
+// Echo is a Streamer for tests that is useless on purpose: it says how long a
 // request is and gives its digest, so that equal requests have equal answers,
 // different ones different answers, and nothing of a prompt is in any.
 type Echo struct{}
 
-var _ Model = Echo{}
+var _ Streamer = Echo{}
 
 // Complete implements Model. Its only error is that of ctx.
 func (Echo) Complete(ctx context.Context, r Request) (Response, error) {
@@ -35,6 +36,31 @@ func (Echo) Complete(ctx context.Context, r Request) (Response, error) {
 	input := r.Tokens()
 	text := fmt.Sprintf("echo of %d messages, %d tokens, %x", len(r.Messages), input, digest.Sum(nil)[:8])
 	return bounded(Response{Text: text, InputTokens: input, Model: "echo"}, r.MaxOutputTokens), nil
+}
+
+// Stream implements Streamer: it gives out words.
+func (e Echo) Stream(ctx context.Context, r Request, each func(text string)) (Response, error) {
+	answer, err := e.Complete(ctx, r)
+	if err != nil {
+		return Response{}, err
+	}
+	if err := giveOut(ctx, strings.SplitAfter(answer.Text, " "), each); err != nil {
+		return Response{}, fmt.Errorf("echo: %w", err)
+	}
+	return answer, nil
+}
+
+// giveOut calls each with one piece after the other until ctx is done.
+func giveOut(ctx context.Context, pieces []string, each func(text string)) error {
+	for _, piece := range pieces {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if piece != "" {
+			each(piece)
+		}
+	}
+	return nil
 }
 
 // bounded cuts an answer to limit, if there is one, and counts it. An answer

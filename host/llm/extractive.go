@@ -22,7 +22,7 @@ import (
 // safe for concurrent use.
 type Extractive struct{}
 
-var _ Model = (*Extractive)(nil)
+var _ Streamer = (*Extractive)(nil)
 
 // NewExtractive returns the offline model.
 func NewExtractive() *Extractive { return &Extractive{} }
@@ -577,6 +577,18 @@ func (x *Extractive) Complete(ctx context.Context, r Request) (Response, error) 
 		answer.Text += line
 	}
 	return bounded(answer, r.MaxOutputTokens), nil
+}
+
+// Stream implements Streamer: it gives out lines, each passage with its source.
+func (x *Extractive) Stream(ctx context.Context, r Request, each func(text string)) (Response, error) {
+	answer, err := x.Complete(ctx, r)
+	if err != nil {
+		return Response{}, err
+	}
+	if err := giveOut(ctx, strings.SplitAfter(answer.Text, "\n"), each); err != nil {
+		return Response{}, fmt.Errorf("offline model: %w", err)
+	}
+	return answer, nil
 }
 
 // passage is something that can be quoted, and where it is from.
