@@ -41,9 +41,10 @@ func CompactionStatusOf(ctx context.Context, config Config, store memory.Store, 
 	return compaction.StatusOf(frontier, config.Compaction.engine()), nil
 }
 
-// windowOf is what an agent's prompts have to fit into.
-func (h *Host) windowOf(a agent) compaction.Window {
-	system := tokens.Estimate(a.system + "\n\n" + h.config.boundaryMode().SystemParagraph())
+// windowOf is what an agent's prompts have to fit into. Beside is what goes beside
+// the last input, in tokens.
+func (h *Host) windowOf(a agent, beside int) compaction.Window {
+	system := beside + tokens.Estimate(a.system()+"\n\n"+h.config.boundaryMode().SystemParagraph())
 	for _, t := range h.tools {
 		system += t.Definition().Tokens()
 	}
@@ -57,7 +58,7 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, a agent, r ass
 	if h.config.Compaction.Threshold <= 0 || !r.OverBudget && !slices.ContainsFunc(r.Entries, noRoom) {
 		return false
 	}
-	report, err := h.compaction.Relieve(ctx, turn, h.windowOf(a))
+	report, err := h.compaction.Relieve(ctx, turn, h.windowOf(a, r.Totals.Beside))
 	if err != nil {
 		// A turn goes on with what it has.
 		h.log.Warn("compaction before the answer", "session", turn.Session, "error", err)
@@ -67,8 +68,8 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, a agent, r ass
 }
 
 // threshold makes room after the answer is on its way.
-func (h *Host) threshold(turn compaction.Turn, a agent) {
-	report, err := h.compaction.Threshold(h.ending, turn, h.windowOf(a))
+func (h *Host) threshold(turn compaction.Turn, a agent, beside int) {
+	report, err := h.compaction.Threshold(h.ending, turn, h.windowOf(a, beside))
 	if err != nil && !errors.Is(err, context.Canceled) {
 		h.log.Warn("threshold compaction", "session", turn.Session, "error", err)
 	}

@@ -53,6 +53,9 @@ type Config struct {
 	// it is over or is no longer waited for: from the background, or from the
 	// turn that waited. Nil means nobody is.
 	OnCompaction func(compaction.Report) `toml:"-"`
+	// Ticks sets when the host looks for sessions that a dream is due for; nil
+	// means every 30 s. It receives again when the dreams of the last look are over.
+	Ticks <-chan time.Time `toml:"-"`
 	// Log takes what an operator may want to know; nil discards it.
 	Log *slog.Logger `toml:"-"`
 
@@ -183,22 +186,33 @@ type SessionsConfig struct {
 // defaultSessionGap is the gap where none is written.
 const defaultSessionGap = 300
 
-func (c SessionsConfig) gap() time.Duration {
+func (c SessionsConfig) gapSecs() int {
 	if c.GapSecs == nil {
-		return seconds(defaultSessionGap)
+		return defaultSessionGap
 	}
-	return seconds(*c.GapSecs)
+	return *c.GapSecs
 }
 
 // MemoryConfig is [memory]: how structured memory works for the agents that have
 // it.
 type MemoryConfig struct {
 	// TopicTokenCap bounds what prompts say of the topics; zero means 800 tokens.
+	// It is never more than a quarter of what a prompt may cost.
 	TopicTokenCap int `toml:"topic_token_cap"`
 	// ExtractionTokens and ExtractionToolCalls are after how much that is new an
 	// extraction is due; zero means 4,000 tokens and 20 calls.
 	ExtractionTokens    int `toml:"extraction_tokens"`
 	ExtractionToolCalls int `toml:"extraction_tool_calls"`
+}
+
+// defaultTopicTokenCap is the cap where none is written, minTopicTokens the least
+// that says anything.
+const defaultTopicTokenCap, minTopicTokens = 800, 64
+
+// topicTokens is what prompts may say of the topics. They go in whatever else has
+// no room for it, so that it is never much of a small window.
+func (c Config) topicTokens() int {
+	return min(positiveOr(c.Memory.TopicTokenCap, defaultTopicTokenCap), c.budget()/4)
 }
 
 // ServerConfig is [server].
@@ -399,12 +413,27 @@ func refuseZeros(data []byte) error {
 		Compaction struct {
 			KeepRecent *int `toml:"keep_recent"`
 		} `toml:"compaction"`
+		Memory struct {
+			TopicTokenCap       *int `toml:"topic_token_cap"`
+			ExtractionTokens    *int `toml:"extraction_tokens"`
+			ExtractionToolCalls *int `toml:"extraction_tool_calls"`
+		} `toml:"memory"`
 	}
 	if err := toml.Unmarshal(data, &written); err != nil {
 		return err
 	}
 	if n := written.Compaction.KeepRecent; n != nil && *n == 0 {
 		return errors.New("compaction.keep_recent: 0 would summarise what was just said: use at least 1, or leave it out for 6")
+	}
+	m := written.Memory
+	if n := m.TopicTokenCap; n != nil && *n == 0 {
+		return fmt.Errorf("memory.topic_token_cap: 0 would say nothing of what is remembered: use at least %d, leave it out for %d, or give the agent no structured memory", minTopicTokens, defaultTopicTokenCap)
+	}
+	if n := m.ExtractionTokens; n != nil && *n == 0 {
+		return errors.New("memory.extraction_tokens: 0 is neither soon nor never: use at least 1, or leave it out for 4,000")
+	}
+	if n := m.ExtractionToolCalls; n != nil && *n == 0 {
+		return errors.New("memory.extraction_tool_calls: 0 is neither soon nor never: use at least 1, or leave it out for 20")
 	}
 	return nil
 }
@@ -419,7 +448,7 @@ func under(dir, path string) string {
 // Check returns an error that names the key, if a value is impossible or two
 // contradict each other. It opens nothing.
 func (c *Config) Check() error {
-	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkNames, c.checkHands, c.checkSources} {
+	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkMemory, c.checkNames, c.checkHands, c.checkSources} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -509,6 +538,9 @@ func positiveOr(value, standard int) int {
 	return standard
 }
 
+// maxConfigured is the most that a number of seconds, tokens or counts may be.
+const maxConfigured = 1_000_000_000
+
 func (c *Config) checkCompaction() error {
 	k := c.Compaction
 	values := map[string]int{
@@ -517,7 +549,7 @@ func (c *Config) checkCompaction() error {
 		"context_token_cap": k.tokenCap(), "source_timeout_secs": k.SourceTimeoutSecs, "max_summary_tokens": k.MaxSummaryTokens,
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if v := values[key]; v < 0 || v > 1_000_000_000 {
+		if v := values[key]; v < 0 || v > maxConfigured {
 			return fmt.Errorf("compaction.%s: %d is out of range: use 0 to 1,000,000,000", key, v)
 		}
 	}
@@ -527,6 +559,26 @@ func (c *Config) checkCompaction() error {
 	// Not a number is no threshold either.
 	if k.Threshold != 0 && !(k.Threshold >= minThreshold && k.Threshold <= maxThreshold) {
 		return fmt.Errorf("compaction.threshold: %v is out of range: use 0 to turn it off, else %v to %v", k.Threshold, minThreshold, maxThreshold)
+	}
+	return nil
+}
+
+func (c *Config) checkMemory() error {
+	for _, value := range []struct {
+		key string
+		n   int
+	}{
+		{"memory.topic_token_cap", c.Memory.TopicTokenCap},
+		{"memory.extraction_tokens", c.Memory.ExtractionTokens},
+		{"memory.extraction_tool_calls", c.Memory.ExtractionToolCalls},
+		{"sessions.gap_secs", c.Sessions.gapSecs()},
+	} {
+		if value.n < 0 || value.n > maxConfigured {
+			return fmt.Errorf("%s: %d is out of range: use 0 to 1,000,000,000", value.key, value.n)
+		}
+	}
+	if n := c.Memory.TopicTokenCap; n != 0 && n < minTopicTokens {
+		return fmt.Errorf("memory.topic_token_cap: %d tokens say nothing: use at least %d", n, minTopicTokens)
 	}
 	return nil
 }
@@ -572,6 +624,9 @@ func (c *Config) checkNames() error {
 	for i, a := range c.Agents {
 		if !memory.ValidName(a.Name) || agents[a.Name] {
 			return fmt.Errorf("agents[%d].name: %q: use a name of its own, of a-z, 0-9, ., _ and -", i, a.Name)
+		}
+		if s := a.Memory.System; s != "" && !isMemorySystem(s) {
+			return fmt.Errorf("agents[%d].memory.system: %q: use %s or %s", i, s, MemorySummarization, MemoryStructured)
 		}
 		agents[a.Name] = true
 	}
@@ -721,6 +776,15 @@ func (c *Config) Notes() []string {
 	}
 	if c.isOffline() && c.boundaryMode() != boundary.ModeDelimit {
 		notes = append(notes, fmt.Sprintf("boundary.mode is %q: the offline model quotes what it is shown as it stands, marks and base64 included", c.Boundary.Mode))
+	}
+	for _, a := range c.agents() {
+		switch {
+		case a.Memory.System != MemoryStructured:
+		case c.isOffline():
+			notes = append(notes, fmt.Sprintf("agent %q has structured memory and the offline model, which learns nothing: it is shown what was remembered before, and what users write themselves", a.Name))
+		case c.Sessions.gapSecs() == 0:
+			notes = append(notes, fmt.Sprintf("agent %q has structured memory and sessions.gap_secs is 0: what is noted waits for glovebox memory dream", a.Name))
+		}
 	}
 	return notes
 }

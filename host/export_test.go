@@ -6,6 +6,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/memory"
+	"github.com/gloveboxhq/glovebox/memory/dream"
 )
 
 // Tool is what the host offers to its model.
@@ -22,5 +23,28 @@ func (h *Host) Interpose(ctx context.Context, wrap func(memory.Store) memory.Sto
 	}
 	h.store = wrap(h.store)
 	h.compaction = compaction.New(h.store, h.summarizer(), h.config.Compaction.engine(), h.sourcesOf, h.log)
+	return h.Dreaming(ctx, func(*dream.Config) {})
+}
+
+// Dreaming makes the host's Dreamer anew, set up as the test has it. The bound of
+// its mini-dreams is the one of a turn. Nothing else may use the host meanwhile.
+func (h *Host) Dreaming(ctx context.Context, change func(*dream.Config)) error {
+	if h.dreams == nil {
+		return nil
+	}
+	if err := h.dreams.Close(ctx); err != nil {
+		return err
+	}
+	config := h.dreamConfig()
+	change(&config)
+	h.miniTimeout = config.MiniTimeout
+	h.dreams = dream.New(h.store, config)
 	return nil
 }
+
+// Dreamer is who learns for a host.
+type Dreamer = dreamer
+
+// Learn puts another Dreamer in the place of the host's own. Nothing else may use
+// the host meanwhile.
+func (h *Host) Learn(with Dreamer) { h.dreams = with }

@@ -41,23 +41,32 @@ type Host struct {
 	model      llm.Model              // who answers
 	tools      []tool                 // what the model may call; set by New alone
 	compaction *compaction.Engine     // triggers and summaries
+	dreams     dreamer                // structured memory; nil if no model learns
 	agents     map[string]agent       // by name
 	users      map[string]memory.User // by name
 	usersByID  map[memory.UserID]memory.User
 
 	toolTimeout time.Duration // of one call
+	miniTimeout time.Duration // of the mini-dreams of one turn
 	// people guards users, usersByID and config.defaultName, which a wipe
 	// changes.
 	people sync.RWMutex
-	// present are the users for whom something is done now; wiping lets one
-	// wipe of a user at a time.
-	present presence
-	wiping  keyedMutex[memory.UserID]
+	// binding guards agents, whose memory systems change; choosing lets one choice
+	// at a time.
+	binding  sync.RWMutex
+	choosing keyedMutex[struct{}]
+	// present are the users for whom something is done now, dreaming those for whom
+	// something is learned; wiping lets one wipe of a user at a time.
+	present, dreaming presence
+	wiping            keyedMutex[memory.UserID]
 
-	turns keyedMutex[memory.SessionID]
+	turns keyedMutex[pair]
 	// traces are of the prompts that were answered last.
 	traces traces
-	// sending counts turns, background the runs of cadence.
+	// learners look at what is new after turns.
+	learners *learners
+	// sending counts turns, background what goes on behind them: runs of cadence,
+	// learners and dreams.
 	sending, background compaction.Group
 	// ending is cancelled by Close and parents what outlives a turn.
 	ending context.Context
@@ -65,9 +74,10 @@ type Host struct {
 	closed sync.Once
 }
 
-type agent struct {
-	memory.Agent
-	system string
+// pair is who talks to whom: its turns go one after the other.
+type pair struct {
+	agent memory.AgentID
+	user  memory.UserID
 }
 
 // DefaultAgent is the agent that exists where none is configured.
@@ -98,8 +108,8 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 		config.Cache = defaultCache(config.Data)
 	}
 	h := &Host{
-		config: config, now: config.Now, log: config.Log, toolTimeout: defaultToolTimeout,
-		turns: newKeyedMutex[memory.SessionID](), wiping: newKeyedMutex[memory.UserID](),
+		config: config, now: config.Now, log: config.Log, toolTimeout: defaultToolTimeout, miniTimeout: miniTimeout,
+		turns: newKeyedMutex[pair](), wiping: newKeyedMutex[memory.UserID](), choosing: newKeyedMutex[struct{}](), learners: newLearners(),
 	}
 	if h.now == nil {
 		h.now = time.Now
@@ -147,6 +157,7 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	const beside = 8000
 	engine.MaxRunTokens = min(20_000, max(config.Model.window()-beside, config.Model.window()/3))
 	h.compaction = compaction.New(h.store, h.summarizer(), engine, h.sourcesOf, h.log)
+	h.startDreaming()
 	return h, nil
 }
 
@@ -171,6 +182,9 @@ func (h *Host) Close() error {
 		ending, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		errs = append(errs, h.sending.Wait(ending))
+		if h.dreams != nil {
+			errs = append(errs, h.dreams.Close(ending))
+		}
 		if h.compaction != nil {
 			errs = append(errs, h.compaction.Close(ending))
 		}
@@ -215,23 +229,6 @@ func (h *Host) User(name string) (memory.User, error) {
 		return u, nil
 	}
 	return memory.User{}, fmt.Errorf("user %q: %w: the configuration has %v", name, memory.ErrNotFound, slices.Sorted(maps.Keys(h.users)))
-}
-
-// Agent returns the agent of that name; "" is the first configured one. The
-// error wraps memory.ErrNotFound.
-func (h *Host) Agent(name string) (memory.Agent, error) {
-	a, err := h.agentNamed(name)
-	return a.Agent, err
-}
-
-func (h *Host) agentNamed(name string) (agent, error) {
-	if name == "" {
-		name = h.config.agents()[0].Name
-	}
-	if a, ok := h.agents[name]; ok {
-		return a, nil
-	}
-	return agent{}, fmt.Errorf("agent %q: %w: the configuration has %v", name, memory.ErrNotFound, slices.Sorted(maps.Keys(h.agents)))
 }
 
 func (c *Config) agents() []AgentConfig {
@@ -378,18 +375,6 @@ func (c *Config) bind(stored []memory.User) ([]memory.User, error) {
 		bound = append(bound, u)
 	}
 	return bound, nil
-}
-
-func (h *Host) bindAgents(ctx context.Context) error {
-	h.agents = map[string]agent{}
-	for _, c := range h.config.agents() {
-		stored, err := h.store.PutAgent(ctx, c.Name, "", h.now())
-		if err != nil {
-			return fmt.Errorf("agent %q: %w", c.Name, err)
-		}
-		h.agents[c.Name] = agent{stored, c.systemPrompt()}
-	}
-	return nil
 }
 
 // keyedMutex serialises work by key. Waiting ends with the context.

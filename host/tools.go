@@ -80,15 +80,16 @@ const (
 // have ended. So a crash leaves calls without results at worst, which settle
 // answers in the session's next turn.
 //
-// The prompt, the report and the counts go into answer.
-func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answer *Answer) (memory.Draft, error) {
+// The prompt, the report and the counts go into answer, and events is told.
+func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, events *listener, answer *Answer) (memory.Draft, error) {
 	user, session := turn.User, turn.Session
 	tools, err := offered(h.tools)
 	if err != nil {
 		return memory.Draft{}, fmt.Errorf("offer tools: %w", err)
 	}
 	left := h.config.budget() / 2
-	c := course{tools: tools}
+	c := course{tools: tools, events: events}
+	h.recall(ctx, turn, a, &c)
 	for round := 0; ; round++ {
 		c.noCalls = round == maxToolRounds
 		frontier, response, err := h.ask(ctx, turn, a, &c, answer)
@@ -108,8 +109,10 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 			if len(reply.Blocks) == 0 {
 				return memory.Draft{}, fmt.Errorf("ask the model: %w", llm.ErrEmpty)
 			}
+			events.whole(response.Text)
 			return reply, nil
 		}
+		events.restart()
 		renameTaken(calls, frontier)
 		refuseLarge(calls, left/2)
 		for _, c := range calls {
@@ -123,6 +126,11 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 			return memory.Draft{}, fmt.Errorf("store tool calls: %w", err)
 		}
 		left = max(left-stored[0].Tokens, 0)
+		for i, c := range calls {
+			if h.runs(i, c) != nil {
+				events.event(Event{Tool: c.Name})
+			}
+		}
 		results := h.runTools(ctx, user, session, calls, left/2)
 		stored, err = h.store.Append(keep, user, session, resultDrafts(results, h.now())...)
 		if err != nil {
@@ -139,7 +147,13 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, answ
 
 // course is what a turn learns on its way to an answer. Nothing of it is stored.
 type course struct {
-	tools []assembly.Tool
+	tools  []assembly.Tool
+	events *listener
+	// beside is what is remembered of the user.
+	beside []memory.Block
+	// drainUntil is when the turn has waited enough for mini-dreams; zero before
+	// the first.
+	drainUntil time.Time
 	// noCalls says that the tools have had their rounds, begun that there was one.
 	noCalls, begun bool
 	// noThoughts leaves the model's thoughts out of the rest of the turn.
@@ -172,8 +186,8 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		if err != nil {
 			return fail(fmt.Errorf("read frontier: %w", err))
 		}
-		in := promptInput(h.config, a.system, c.tools)
-		in.Items, in.Older = frontier.Items, older
+		in := promptInput(h.config, a.system(), c.tools)
+		in.Items, in.Older, in.Beside = frontier.Items, older, c.beside
 		in.Recovery, in.NoThoughts, in.Previous = c.stage, c.noThoughts, h.traces.get(turn.Session)
 		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
 			return fail(fmt.Errorf("assemble prompt: %w", err))
@@ -194,13 +208,14 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		// What is refused once is refused again: a stage that finds nothing to
 		// leave out need not ask.
 		if !answer.Report.OverBudget && !reflect.DeepEqual(r, refused) {
-			response, err := h.complete(ctx, r)
+			response, err := h.complete(ctx, r, c.events)
 			answer.InputTokens += response.InputTokens
 			answer.OutputTokens += response.OutputTokens
 			if r.NoCalls && err == nil && strings.TrimSpace(response.Text) == "" {
 				// Not every server knows how to forbid calls.
 				r.Tools = nil
-				response, err = h.complete(ctx, r)
+				c.events.restart()
+				response, err = h.complete(ctx, r, c.events)
 				answer.InputTokens += response.InputTokens
 				answer.OutputTokens += response.OutputTokens
 			}
@@ -213,26 +228,72 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 				return fail(fmt.Errorf("ask the model: %w", err))
 			}
 			tooLong, refused = err, r
+			c.events.restart()
 		}
 		if c.stage == assembly.RecoverShorten {
+			if c.beside != nil {
+				// What is remembered keeps nobody from being answered.
+				c.beside = nil
+				continue
+			}
 			return fail(fmt.Errorf("ask the model: %w: %w", tooLong, answer.Report.TooLarge()))
 		}
 		c.stage++
 		in.Recovery = c.stage
 		h.log.Warn("a prompt is too long", "session", turn.Session, "tokens", answer.Report.Tokens, "budget", answer.Report.Budget,
 			"keep", c.stage, "messages_left_out", assembly.OverflowDrainCount(in))
+		if h.drain(ctx, turn, a, c, in) {
+			h.recall(ctx, turn, a, c)
+		}
 	}
 }
 
-// complete keeps a model's panic from the process.
-func (h *Host) complete(ctx context.Context, r llm.Request) (response llm.Response, err error) {
+// complete asks the model, and passes on what it says as it says it if it streams
+// and somebody listens.
+func (h *Host) complete(ctx context.Context, r llm.Request, events *listener) (llm.Response, error) {
+	streamer, ok := h.model.(llm.Streamer)
+	if !ok || !events.listens() {
+		return h.guard(func() (llm.Response, error) { return h.model.Complete(ctx, r) })
+	}
+	// The pieces come to this goroutine, which is the one that listeners know. A
+	// driver that goes on after it returned is let go.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		response llm.Response
+		err      error
+	}
+	pieces, ended := make(chan string), make(chan outcome, 1)
+	go func() {
+		response, err := h.guard(func() (llm.Response, error) {
+			return streamer.Stream(ctx, r, func(text string) {
+				select {
+				case pieces <- text:
+				case <-ctx.Done():
+				}
+			})
+		})
+		ended <- outcome{response, err}
+	}()
+	for {
+		select {
+		case text := <-pieces:
+			events.text(text)
+		case o := <-ended:
+			return o.response, o.err
+		}
+	}
+}
+
+// guard keeps a panic of the model's driver from the process.
+func (h *Host) guard(ask func() (llm.Response, error)) (response llm.Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("panic in the model's driver", "panic", p, "stack", string(debug.Stack()))
 			response, err = llm.Response{}, fmt.Errorf("the model's driver panicked: %w", llm.ErrUnavailable)
 		}
 	}()
-	return h.model.Complete(ctx, r)
+	return ask()
 }
 
 // renameTaken gives calls a new id whose own is in the frontier already, in the
@@ -337,6 +398,14 @@ func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.S
 	}
 	h.log.Warn("tool", "tool", c.Name, "session", session, "error", got.err)
 	return failed(c.ID, c.Name, "the tool failed")
+}
+
+// runs returns the tool of call i of a round; nil if the call is not run.
+func (h *Host) runs(i int, c llm.ToolCall) tool {
+	if i >= maxRoundCalls || c.Fault != "" {
+		return nil
+	}
+	return h.toolNamed(c.Name)
 }
 
 func (h *Host) toolNamed(name string) tool {

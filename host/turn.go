@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/memory"
+	"github.com/gloveboxhq/glovebox/memory/dream"
 )
 
 // Message is one input of a conversation.
@@ -25,28 +30,79 @@ type Message struct {
 	Text    string
 	// Source is why the message exists: memory.SourceUser, which "" means, a
 	// tick, or another of those that are not an answer, a tool's result or an
-	// injection.
+	// injection. The answer to memory.SourceInterSession is the work of a sub-agent:
+	// its prompt says nothing of what is remembered of the user.
 	Source memory.Source
 	// EventKey, if not empty, identifies the message within Session, which must
 	// be given: sent again with it, because the first time did not end well or
 	// nobody learned how, the message is stored once and answered once. It is at
 	// most maxEventKey bytes, else as memory.Draft has it.
 	EventKey string
-	// OnEvent is told of the turn while it goes on, from one goroutine; nil means
-	// that nobody is. It does not block.
+	// OnEvent is told of the turn while it goes on, by the goroutine that called
+	// Send; nil means that nobody is. It does not block: the turn waits for it. When
+	// it panics, the turn goes on and tells no more.
 	OnEvent func(Event)
 }
 
 // Event is something that happens in a turn. Exactly one field is set.
 type Event struct {
-	// Text is a piece of what the model says, as it says it. Pieces put together
-	// are the answer's text, unless a Restart or a Tool comes between.
+	// Text is a piece of what the model says, as it says it; all of it at once
+	// from a model that does not stream. When Send returns an answer, the pieces
+	// after the last Restart put together are its text.
 	Text string
 	// Restart says that the pieces so far are no part of the answer: the model
-	// said something before it called tools, or has to be asked again.
+	// said something before it called tools, or has to be asked again. It comes
+	// only after pieces.
 	Restart bool
 	// Tool names a tool that runs now.
 	Tool string
+}
+
+// listener tells of one turn. The zero value tells nobody.
+type listener struct {
+	tell func(Event)
+	log  *slog.Logger
+	// said is what was told since the last restart.
+	said strings.Builder
+}
+
+func (l *listener) listens() bool { return l.tell != nil }
+
+// event tells of one thing. It keeps a panic from the turn.
+func (l *listener) event(e Event) {
+	if l.tell == nil {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			l.tell = nil
+			l.log.Error("panic in a turn's OnEvent: it is told no more", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	l.tell(e)
+}
+
+func (l *listener) text(piece string) {
+	if l.tell != nil && piece != "" {
+		l.said.WriteString(piece)
+		l.event(Event{Text: piece})
+	}
+}
+
+// restart takes back what was said.
+func (l *listener) restart() {
+	if l.said.Len() > 0 {
+		l.said.Reset()
+		l.event(Event{Restart: true})
+	}
+}
+
+// whole makes what was said the text, if it is not.
+func (l *listener) whole(text string) {
+	if l.tell != nil && l.said.String() != text {
+		l.restart()
+		l.text(text)
+	}
 }
 
 // answerKey begins the event key of the answer to a message that has one.
@@ -72,9 +128,9 @@ type Answer struct {
 
 // Send stores a message, brings the context up to date if its user was away,
 // asks the model and stores the answer. The model may call tools before it
-// answers, in at most 8 rounds. Messages of one session are handled one at a
-// time. When everything of the user is wiped meanwhile, it ends with
-// memory.ErrWiped.
+// answers, in at most 8 rounds. Messages of one user to one agent are handled one
+// at a time, in whichever sessions; those of others do not wait for them. When
+// everything of the user is wiped meanwhile, it ends with memory.ErrWiped.
 //
 // The message is durable before the model is asked: when Send fails after that,
 // the session holds it without an answer, with the tools' results that there
@@ -123,9 +179,9 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
-	unlock, err := h.turns.lock(ctx, session.ID)
+	unlock, err := h.turns.lock(ctx, pair{session.Agent, user.ID})
 	if err != nil {
-		return Answer{}, fmt.Errorf("send: wait for the session: %w", err)
+		return Answer{}, fmt.Errorf("send: wait for the turn before: %w", err)
 	}
 	defer unlock()
 	// Another turn may have been handled meanwhile.
@@ -137,6 +193,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	}
 
 	answer := Answer{Session: session.ID}
+	events := &listener{tell: m.OnEvent, log: h.log}
 	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source}
 	if answer.Gap, err = h.compaction.Gap(ctx, turn); err != nil {
 		// A turn goes on with what it has.
@@ -149,11 +206,14 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	}
 	if sentBefore := asked[0].Seq <= int64(session.Messages); sentBefore {
 		answer.Message, err = h.answerTo(ctx, user.ID, asked[0])
+		if err == nil {
+			events.whole(saidIn(answer.Message))
+		}
 		if err == nil || !errors.Is(err, memory.ErrNotFound) {
 			return answer, err
 		}
 	}
-	reply, err := h.converse(ctx, turn, agent, &answer)
+	reply, err := h.converse(ctx, turn, agent, events, &answer)
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}
@@ -166,12 +226,27 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 		return answer, fmt.Errorf("send: store answer: %w", err)
 	}
 	answer.Message = stored[0]
-	h.afterAnswer(context.WithoutCancel(ctx), turn, agent, session.Exchanges, stored[0])
+	h.afterAnswer(context.WithoutCancel(ctx), turn, agent, session.Exchanges, answer.Report.Totals.Beside, stored[0])
 	return answer, nil
 }
 
-// afterAnswer begins the background work of a turn.
-func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, before int, answer memory.Message) {
+// saidIn is the text of an answer as it was told.
+func saidIn(m memory.Message) string {
+	var b strings.Builder
+	for _, block := range m.Blocks {
+		if block.Type == memory.BlockText {
+			b.WriteString(block.Text)
+		}
+	}
+	return b.String()
+}
+
+// afterAnswer begins the background work of a turn. Beside is what went beside its
+// input, in tokens.
+func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, before, beside int, answer memory.Message) {
+	if h.dreams != nil && a.structured() {
+		h.learn(dream.Place{User: turn.User, Agent: turn.Agent, Session: turn.Session})
+	}
 	cadence, threshold := h.config.Compaction.ContinuousInterval > 0, h.config.Compaction.Threshold > 0
 	if !cadence && !threshold {
 		return
@@ -187,7 +262,7 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 			turn.Exchanges = now.Exchanges
 		}
 	}
-	turn.Between = func(ctx context.Context) (func(), error) { return h.turns.lock(ctx, turn.Session) }
+	turn.Between = func(ctx context.Context) (func(), error) { return h.turns.lock(ctx, pair{turn.Agent, turn.User}) }
 	end, err := h.background.Begin()
 	if err != nil {
 		return
@@ -198,7 +273,7 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 			h.cadence(turn)
 		}
 		if threshold {
-			h.threshold(turn, a)
+			h.threshold(turn, a, beside)
 		}
 	}()
 }
@@ -227,16 +302,14 @@ func (h *Host) sessionFor(ctx context.Context, user memory.User, m Message) (mem
 	if err != nil {
 		return memory.Session{}, agent{}, err
 	}
-	for name, a := range h.agents {
-		if a.ID != session.Agent {
-			continue
-		}
-		if m.Agent != "" && m.Agent != name {
-			return memory.Session{}, agent{}, fmt.Errorf("session %s is with agent %q, not %q: %w", session.ID, name, m.Agent, memory.ErrInvalid)
-		}
-		return session, a, nil
+	a, ok := h.agentWith(session.Agent)
+	switch {
+	case !ok:
+		return memory.Session{}, agent{}, fmt.Errorf("session %s is with an agent that is not configured: %w", session.ID, memory.ErrNotFound)
+	case m.Agent != "" && m.Agent != a.Name:
+		return memory.Session{}, agent{}, fmt.Errorf("session %s is with agent %q, not %q: %w", session.ID, a.Name, m.Agent, memory.ErrInvalid)
 	}
-	return memory.Session{}, agent{}, fmt.Errorf("session %s is with an agent that is not configured: %w", session.ID, memory.ErrNotFound)
+	return session, a, nil
 }
 
 // answerTo returns the answer to a message with an event key, or
@@ -313,25 +386,21 @@ func PromptOf(ctx context.Context, config Config, store memory.Store, user memor
 	if err != nil {
 		return fail(err)
 	}
-	agents, err := store.Agents(ctx)
+	agents, err := agentsOf(ctx, config, store)
 	if err != nil {
 		return fail(err)
 	}
 	// The conversations of an agent that is no longer configured can still be
 	// read.
-	system := defaultSystemPrompt
-	for _, a := range agents {
-		for _, c := range config.agents() {
-			if a.ID == s.Agent && a.Name == c.Name {
-				system = c.systemPrompt()
-			}
-		}
+	var with agent
+	if i := slices.IndexFunc(agents, func(a agent) bool { return a.ID == s.Agent }); i >= 0 {
+		with = agents[i]
 	}
 	tools, err := offered(config.memoryTools(nil))
 	if err != nil {
 		return fail(err)
 	}
-	in := promptInput(config, system, tools)
+	in := promptInput(config, with.system(), tools)
 	if budget != 0 {
 		in.Budget = budget
 	}
@@ -340,6 +409,15 @@ func PromptOf(ctx context.Context, config Config, store memory.Store, user memor
 		return fail(err)
 	}
 	in.Items, in.Older = frontier.Items, older
+	if recalls(with, lastSource(in.Items)) {
+		now := config.Now
+		if now == nil {
+			now = time.Now
+		}
+		if in.Beside, err = remembered(ctx, config, store, user, s.Agent, now()); err != nil {
+			return fail(err)
+		}
+	}
 	for i := len(in.Items) - 1; i > 0; i-- {
 		if m := in.Items[i].Message; m != nil && m.IsAnswer() {
 			before := in
@@ -353,6 +431,17 @@ func PromptOf(ctx context.Context, config Config, store memory.Store, user memor
 		}
 	}
 	return in, nil
+}
+
+// lastSource is why the last thing was said that is no answer, tool's result or
+// refresh: the next turn is taken to be another of that kind.
+func lastSource(items []memory.Item) memory.Source {
+	for i := len(items) - 1; i >= 0; i-- {
+		if m := items[i].Message; m != nil && m.Role == memory.RoleUser && !m.IsRefresh() {
+			return m.Source
+		}
+	}
+	return memory.SourceUser
 }
 
 // ContextOf returns the prompt that PromptOf describes, and explains it.
