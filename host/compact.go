@@ -41,11 +41,11 @@ func CompactionStatusOf(ctx context.Context, config Config, store memory.Store, 
 	return compaction.StatusOf(frontier, config.Compaction.engine()), nil
 }
 
-// windowOf is what an agent's prompts have to fit into. Beside is what goes beside
-// the last input, in tokens.
-func (h *Host) windowOf(a agent, beside int) compaction.Window {
+// windowOf is what prompts of a user with an agent have to fit into. Beside is what
+// goes beside the last input, in tokens.
+func (h *Host) windowOf(user memory.UserID, a agent, beside int) compaction.Window {
 	system := beside + tokens.Estimate(a.system()+"\n\n"+h.config.boundaryMode().SystemParagraph())
-	for _, t := range h.tools {
+	for _, t := range h.toolsOf(user) {
 		system += t.Definition().Tokens()
 	}
 	return compaction.Window{Budget: h.config.budget(), System: system}
@@ -58,7 +58,7 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, a agent, r ass
 	if h.config.Compaction.Threshold <= 0 || !r.OverBudget && !slices.ContainsFunc(r.Entries, noRoom) {
 		return false
 	}
-	report, err := h.compaction.Relieve(ctx, turn, h.windowOf(a, r.Totals.Beside))
+	report, err := h.compaction.Relieve(ctx, turn, h.windowOf(turn.User, a, r.Totals.Beside))
 	if err != nil {
 		// A turn goes on with what it has.
 		h.log.Warn("compaction before the answer", "session", turn.Session, "error", err)
@@ -69,7 +69,7 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, a agent, r ass
 
 // threshold makes room after the answer is on its way.
 func (h *Host) threshold(turn compaction.Turn, a agent, beside int) {
-	report, err := h.compaction.Threshold(h.ending, turn, h.windowOf(a, beside))
+	report, err := h.compaction.Threshold(h.ending, turn, h.windowOf(turn.User, a, beside))
 	if err != nil && !errors.Is(err, context.Canceled) {
 		h.log.Warn("threshold compaction", "session", turn.Session, "error", err)
 	}

@@ -499,7 +499,7 @@ func (c Config) counter() func(text string) int {
 // memoryTools are what the model of a configuration is offered: nothing if that
 // alone would take more than a quarter of what a prompt may cost.
 func (c Config) memoryTools(r *compaction.Retrieval) []tool {
-	if c.isOffline() || c.Model.Tools != nil && !*c.Model.Tools {
+	if !c.offersTools() {
 		return nil
 	}
 	var tools []tool
@@ -515,6 +515,9 @@ func (c Config) memoryTools(r *compaction.Retrieval) []tool {
 	}
 	return tools
 }
+
+// offersTools reports whether the model is offered tools at all.
+func (c Config) offersTools() bool { return !c.isOffline() && (c.Model.Tools == nil || *c.Model.Tools) }
 
 // isOffline reports whether the offline model answers, which knows no tools and
 // only quotes.
@@ -691,6 +694,9 @@ func (c *Config) checkHands() error {
 		if _, err := h.Limits.abi().WithDefaults(); err != nil {
 			return fmt.Errorf("%s.limits: %w", key, err)
 		}
+		if err := h.checkPrompts(key); err != nil {
+			return err
+		}
 		if len(users) < 2 || h.Shared {
 			continue
 		}
@@ -773,6 +779,16 @@ func (c *Config) Notes() []string {
 	}
 	if !armed && len(k.ContextSources) > 0 {
 		notes = append(notes, "compaction has context sources but neither continuous_interval nor gap_secs: nothing will ask them")
+	}
+	if queries := c.handQueries(); len(queries) > 0 && !c.offersTools() {
+		notes = append(notes, "hands have prompts, but the model is offered no tools: nothing will ask them")
+	} else {
+		offered := c.handTools(c.memoryTools(nil))
+		for _, user := range slices.Sorted(maps.Keys(queries)) {
+			if offered[user] == nil {
+				notes = append(notes, fmt.Sprintf("the prompts of the hands of user %q take more than a quarter of a prompt with the other tools: the model is not offered them", user))
+			}
+		}
 	}
 	if c.isOffline() && c.boundaryMode() != boundary.ModeDelimit {
 		notes = append(notes, fmt.Sprintf("boundary.mode is %q: the offline model quotes what it is shown as it stands, marks and base64 included", c.Boundary.Mode))

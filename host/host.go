@@ -40,6 +40,7 @@ type Host struct {
 	hands      map[string]*hand       // by the operator's names
 	model      llm.Model              // who answers
 	tools      []tool                 // what the model may call; set by New alone
+	handTools  map[string]*handQuery  // and have hands asked, by the user's name; set by New alone
 	compaction *compaction.Engine     // triggers and summaries
 	dreams     dreamer                // structured memory; nil if no model learns
 	agents     map[string]agent       // by name
@@ -149,6 +150,10 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	}
 	if err := h.openHands(ctx); err != nil {
 		return nil, err
+	}
+	h.handTools = h.config.handTools(h.tools)
+	for _, t := range h.handTools {
+		t.query, t.now = h.Query, h.now
 	}
 	engine := config.Compaction.engine()
 	engine.Now = h.now

@@ -83,7 +83,7 @@ const (
 // The prompt, the report and the counts go into answer, and events is told.
 func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, events *listener, answer *Answer) (memory.Draft, error) {
 	user, session := turn.User, turn.Session
-	tools, err := offered(h.tools)
+	tools, err := offered(h.toolsOf(user))
 	if err != nil {
 		return memory.Draft{}, fmt.Errorf("offer tools: %w", err)
 	}
@@ -127,7 +127,7 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, even
 		}
 		left = max(left-stored[0].Tokens, 0)
 		for i, c := range calls {
-			if h.runs(i, c) != nil {
+			if h.runs(user, i, c) != nil {
 				events.event(Event{Tool: c.Name})
 			}
 		}
@@ -351,7 +351,7 @@ func (h *Host) runTools(ctx context.Context, user memory.UserID, session memory.
 
 // runTool runs one call within its deadline.
 func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.SessionID, c llm.ToolCall, limit int) memory.Block {
-	called := h.toolNamed(c.Name)
+	called := h.toolNamed(user, c.Name)
 	switch {
 	case c.Fault != "":
 		return failed(c.ID, c.Name, "not run: "+c.Fault)
@@ -400,17 +400,18 @@ func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.S
 	return failed(c.ID, c.Name, "the tool failed")
 }
 
-// runs returns the tool of call i of a round; nil if the call is not run.
-func (h *Host) runs(i int, c llm.ToolCall) tool {
+// runs returns the tool of call i of a user's round; nil if the call is not run.
+func (h *Host) runs(user memory.UserID, i int, c llm.ToolCall) tool {
 	if i >= maxRoundCalls || c.Fault != "" {
 		return nil
 	}
-	return h.toolNamed(c.Name)
+	return h.toolNamed(user, c.Name)
 }
 
-func (h *Host) toolNamed(name string) tool {
-	if i := slices.IndexFunc(h.tools, func(t tool) bool { return t.Definition().Name == name }); i >= 0 {
-		return h.tools[i]
+func (h *Host) toolNamed(user memory.UserID, name string) tool {
+	tools := h.toolsOf(user)
+	if i := slices.IndexFunc(tools, func(t tool) bool { return t.Definition().Name == name }); i >= 0 {
+		return tools[i]
 	}
 	return nil
 }

@@ -396,7 +396,11 @@ func PromptOf(ctx context.Context, config Config, store memory.Store, user memor
 	if i := slices.IndexFunc(agents, func(a agent) bool { return a.ID == s.Agent }); i >= 0 {
 		with = agents[i]
 	}
-	tools, err := offered(config.memoryTools(nil))
+	users, err := store.Users(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	tools, err := offered(config.toolsOf(users, user))
 	if err != nil {
 		return fail(err)
 	}
