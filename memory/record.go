@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -46,6 +47,10 @@ type SessionRecord struct {
 	Parent    SessionID `json:"parent_session_id,omitzero"`
 	Title     string    `json:"title,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
+	// Learned are the messages that were looked at to learn from them, in order;
+	// runs neither overlap nor touch. What the session does not have counts for
+	// nothing.
+	Learned []SeqRange `json:"learned,omitempty"`
 }
 
 // FileRecord is a file with the block that it was made from.
@@ -69,17 +74,65 @@ type CompactionRecord struct {
 }
 
 // ExtractionRecord is what was learned from one session, which may have gone
-// since.
+// since. Decoding takes a text in place of a list too, as exports had it before
+// there was anything to learn: all of it is one item.
 type ExtractionRecord struct {
-	ID          ExtractionID `json:"id"`
-	Agent       string       `json:"agent"`
-	Session     SessionID    `json:"session_id"`
-	Facts       string       `json:"facts"`
-	Preferences string       `json:"preferences"`
-	Decisions   string       `json:"decisions"`
-	Tasks       string       `json:"tasks"`
-	OpenItems   string       `json:"open_items"`
-	CreatedAt   time.Time    `json:"created_at"`
+	ID      ExtractionID `json:"id"`
+	Agent   string       `json:"agent"`
+	Session SessionID    `json:"session_id"`
+	Learnings
+	CreatedAt time.Time `json:"created_at"`
+	// MergedAt is zero while no dream has merged it.
+	MergedAt time.Time `json:"merged_at,omitzero"`
+}
+
+// UnmarshalJSON reads what json.Marshal writes of r, and refuses other fields.
+func (r *ExtractionRecord) UnmarshalJSON(data []byte) error {
+	var in struct {
+		ID          ExtractionID `json:"id"`
+		Agent       string       `json:"agent"`
+		Session     SessionID    `json:"session_id"`
+		Facts       learnedList  `json:"facts"`
+		Preferences learnedList  `json:"preferences"`
+		Decisions   learnedList  `json:"decisions"`
+		Tasks       learnedList  `json:"tasks"`
+		OpenItems   learnedList  `json:"open_items"`
+		CreatedAt   time.Time    `json:"created_at"`
+		MergedAt    time.Time    `json:"merged_at"`
+	}
+	if err := decodeKnown(data, &in); err != nil {
+		return err
+	}
+	*r = ExtractionRecord{
+		ID: in.ID, Agent: in.Agent, Session: in.Session, CreatedAt: in.CreatedAt, MergedAt: in.MergedAt,
+		Learnings: Learnings{Facts: in.Facts, Preferences: in.Preferences, Decisions: in.Decisions, Tasks: in.Tasks, OpenItems: in.OpenItems},
+	}
+	return nil
+}
+
+// learnedList is a list of an ExtractionRecord on its way in.
+type learnedList []Learned
+
+func (l *learnedList) UnmarshalJSON(data []byte) error {
+	if len(data) == 0 || data[0] != '"' {
+		return decodeKnown(data, (*[]Learned)(l))
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	*l = nil
+	if text = strings.TrimSpace(text); text != "" && text != "[]" {
+		*l = learnedList{{Text: text}}
+	}
+	return nil
+}
+
+// decodeKnown is json.Unmarshal that refuses fields it does not know.
+func decodeKnown(data []byte, v any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(v)
 }
 
 // TopicRecord is one version of what is known of the user about a topic. It
@@ -87,7 +140,8 @@ type ExtractionRecord struct {
 type TopicRecord struct {
 	ID TopicID `json:"id"`
 	// Agent is set if the topic is of the user with one agent.
-	Agent        string    `json:"agent,omitempty"`
+	Agent string `json:"agent,omitempty"`
+	// Topic is as TopicName has it, Content as TopicContent has it.
 	Topic        string    `json:"topic"`
 	Content      string    `json:"content"`
 	Embedding    []byte    `json:"embedding,omitempty"`

@@ -152,8 +152,9 @@ type Store interface {
 
 	// PutPendingRun records that a run has begun; EndPendingRun that it is over.
 	// A session has at most one of a trigger: a later one takes the place of the
-	// earlier. Errors of PutPendingRun: ErrNotFound, also for an agent that is not
-	// the session's.
+	// earlier; to end none is no error. Errors of PutPendingRun: ErrNotFound, also
+	// for an agent that is not the session's; ErrWiped; ErrInvalid for a trigger
+	// that is unknown, and without a time.
 	PutPendingRun(ctx context.Context, run PendingRun) error
 	EndPendingRun(ctx context.Context, user UserID, session SessionID, trigger Trigger) error
 	// PendingRuns returns the runs of all users that were begun and are not over,
@@ -168,9 +169,9 @@ type Store interface {
 	Unseen(ctx context.Context, user UserID, session SessionID) (Unseen, error)
 	// CommitExtraction stores what was learned and, in the same transaction, that
 	// the messages of Seen were looked at. Errors: ErrNotFound; ErrConflict if one
-	// of them was already, by somebody else; ErrWiped; ErrInvalid for a range that
-	// the session does not have, a text out of bounds, or a source that is not a
-	// message of the source user in that session.
+	// of them was already, by somebody else; ErrWiped; ErrInvalid for no range or
+	// one that the session does not have, for what Learnings.Canonical refuses, or
+	// a source that is not a message of the source user in that session.
 	CommitExtraction(ctx context.Context, user UserID, x NewExtraction) (Extraction, error)
 	// Extractions returns what was learned, oldest first. Who is not known has
 	// nothing.
@@ -179,6 +180,8 @@ type Store interface {
 	// dream is due: they were last active before idleSince, and hold a user's
 	// message that was not looked at, or have an extraction that is pending. Those
 	// that have rested longest come first; users who are being wiped are left out.
+	// A limit of 0 means no bound. The cost depends on what is due, not on how many
+	// sessions there are.
 	IdleSessions(ctx context.Context, agents []AgentID, idleSince time.Time, limit int) ([]IdleSession, error)
 
 	// Topics returns what is remembered of a user, and the revision that was read.
@@ -189,17 +192,21 @@ type Store interface {
 	// Errors: ErrConflict if any topic of the user was changed since r was read,
 	// an extraction was merged or a message looked at by somebody else; ErrNotFound
 	// for an extraction, a session, an agent or something superseded that is not
-	// there; ErrWiped; ErrInvalid for a name, a content or a source out of form.
+	// there, or not of the user with the agent; ErrWiped; ErrInvalid for a revision
+	// of another user, what NewTopic.Canonical refuses, or a source that may not be
+	// one.
 	CommitDream(ctx context.Context, user UserID, r TopicRevision, d Dream) ([]Topic, error)
 	// PutTopic stores what the user says of a topic: it takes the place of all that
 	// is valid of it, and what those were learned from is not learned from again.
 	// Of t, Supersedes is not looked at; agent is zero for a topic of the user with
-	// every agent. r, if not the zero revision, is the one that was read. Errors: as
-	// CommitDream.
+	// every agent. r, if not the zero revision, is the one that was read. What is
+	// retired holds until t does. Errors: as CommitDream.
 	PutTopic(ctx context.Context, user UserID, agent AgentID, r TopicRevision, t NewTopic, at time.Time) (Topic, error)
-	// DeleteTopic removes a topic with its history, and what it was learned from out
-	// of the extractions; those messages are not learned from again. It returns how
-	// many rows went. Errors: ErrNotFound.
+	// DeleteTopic removes a topic with its history: all rows of the name, and all
+	// whose place they took, whatever their name was. What was learned from their
+	// sources is removed from the extractions, and those messages are not learned
+	// from again. It returns how many rows went. Scrub makes it final. Errors:
+	// ErrNotFound.
 	DeleteTopic(ctx context.Context, user UserID, agent AgentID, name string) (int, error)
 	// WipeAgentMemory is WipeMemory for what is remembered of the user with one
 	// agent: its topics, and extractions of sessions with it.

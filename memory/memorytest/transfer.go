@@ -97,7 +97,8 @@ func (f *fixture) rich() memory.SessionID {
 	check(f.t, f.store.RecordCompaction(ctx, f.user, run))
 	newer, older, mine := memory.NewID[memory.TopicID](), memory.NewID[memory.TopicID](), memory.NewID[memory.TopicID]()
 	f.imports(
-		memory.Record{Kind: memory.RecordExtraction, Extraction: &memory.ExtractionRecord{ID: memory.NewID[memory.ExtractionID](), Agent: "assistant", Session: child, Facts: `["x"]`, CreatedAt: at}},
+		memory.Record{Kind: memory.RecordExtraction, Extraction: &memory.ExtractionRecord{ID: memory.NewID[memory.ExtractionID](), Agent: "assistant", Session: child, CreatedAt: at, MergedAt: at.Add(time.Minute),
+			Learnings: memory.Learnings{Facts: []memory.Learned{{Text: "has a <boat>", Sources: []memory.MessageID{messages[0].ID}}, {}}, Tasks: []memory.Learned{{Text: "paint it", Sources: []memory.MessageID{messages[6].ID, messages[0].ID}}}}}},
 		memory.Record{Kind: memory.RecordExtraction, Extraction: &memory.ExtractionRecord{ID: memory.NewID[memory.ExtractionID](), Agent: "gone", Session: memory.NewID[memory.SessionID](), CreatedAt: at.Add(time.Hour)}},
 		memory.Record{Kind: memory.RecordTopic, Topic: &memory.TopicRecord{ID: newer, Topic: "boat", Content: "Aurelia", Embedding: []byte{0, 1, 255}, ExpiresAt: at.Add(time.Hour), ValidFrom: at, UpdatedAt: at,
 			Sources: []memory.MessageID{messages[1].ID, messages[0].ID}}},

@@ -36,6 +36,8 @@ const (
 	mendCounts
 	mendFrontier
 	mendReferences
+	mendLearned
+	mendTopics
 	mendSearch
 	mendFiles
 	mendScrub
@@ -174,7 +176,7 @@ func examineIntegrity(ctx context.Context, tx *sql.Tx, f *findings) (whole bool,
 }
 
 // expendable are the tables whose rows mean nothing without what they refer to.
-var expendable = []string{"frontier", "summary_sources", "compaction_runs"}
+var expendable = []string{"frontier", "summary_sources", "compaction_runs", "session_learned", "pending_runs"}
 
 func examineReferences(ctx context.Context, tx *sql.Tx, f *findings) error {
 	rows, err := tx.QueryContext(ctx, "PRAGMA foreign_key_check")
@@ -230,14 +232,76 @@ func examineWipes(ctx context.Context, tx *sql.Tx, f *findings) error {
 	return err
 }
 
+// wrongHeirs are the topics that were superseded by what cannot have done so, and
+// unreached those that no topic that holds has in its history: they go in a ring.
+const (
+	wrongHeirs = `t.superseded_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM topics n WHERE n.id = t.superseded_by AND n.user_id = t.user_id
+		AND (n.agent_id IS NULL OR t.agent_id IS NULL OR n.agent_id = t.agent_id))`
+	unreached = `t.id NOT IN (WITH RECURSIVE reached (id) AS (SELECT id FROM topics WHERE superseded_by IS NULL
+		UNION SELECT o.id FROM reached r JOIN topics o ON o.superseded_by = r.id) SELECT id FROM reached)`
+)
+
 func examineTopics(ctx context.Context, tx *sql.Tx, f *findings) error {
+	for _, wrong := range []struct{ what, condition string }{
+		{"topics were superseded by none of the same user and agent", wrongHeirs},
+		{"topics were superseded by one another", unreached + " AND NOT (" + wrongHeirs + ")"},
+	} {
+		n := 0
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM topics t WHERE "+wrong.condition).Scan(&n); err != nil {
+			return err
+		}
+		if n > 0 {
+			f.add(Finding{What: fmt.Sprintf("%d %s", n, wrong.what), Where: "topics", mend: mendTopics})
+		}
+	}
+	if err := eachUnformed(ctx, tx, func(id memory.TopicID, name, content string) {
+		f.add(Finding{What: "a topic's name or content is out of form", Where: "topics " + id.String(), mend: mendTopics})
+	}); err != nil {
+		return err
+	}
+	if err := examineExtractions(ctx, tx, f); err != nil {
+		return err
+	}
 	var orphans int
-	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM topic_sources o WHERE NOT EXISTS (SELECT 1 FROM user_topics t WHERE t.id = o.topic_id)
-		AND NOT EXISTS (SELECT 1 FROM user_agent_topics t WHERE t.id = o.topic_id)`).Scan(&orphans)
+	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM topic_sources o WHERE NOT EXISTS (SELECT 1 FROM topics t WHERE t.id = o.topic_id)`).Scan(&orphans)
 	if orphans > 0 {
 		f.add(Finding{What: fmt.Sprintf("%d sources belong to topics that do not exist", orphans), Where: "topic_sources", mend: mendReferences})
 	}
 	return err
+}
+
+// examineExtractions looks whether what was learned can be read.
+func examineExtractions(ctx context.Context, tx *sql.Tx, f *findings) error {
+	rows, err := tx.QueryContext(ctx, "SELECT x.id, "+itemColumns+" FROM session_extractions x")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id memory.ExtractionID
+		var l memory.Learnings
+		if err := rows.Scan(append([]any{into(&id)}, scanItems(&l)...)...); err != nil {
+			f.add(Finding{What: "what was learned cannot be read: " + err.Error(), Where: "session_extractions " + id.String(), Advice: adviseRestore})
+		}
+	}
+	return rows.Err()
+}
+
+// mendTopicRows gives topics their form, and lets those whose heir cannot be hold
+// no more: what took their place is not known, but something did.
+func (s *Store) mendTopicRows(ctx context.Context) error {
+	return s.unenforced(ctx, "mend topics", func(ctx context.Context, tx *sql.Tx) error {
+		if err := canonicalTopics(ctx, tx); err != nil {
+			return err
+		}
+		for _, condition := range []string{wrongHeirs, unreached} {
+			if _, err := tx.ExecContext(ctx, "UPDATE topics AS t SET superseded_by = NULL, expires_at = min(coalesce(expires_at, valid_from), valid_from) WHERE "+condition); err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE users SET memory_revision = memory_revision + 1")
+		return err
+	})
 }
 
 // examineSessions looks at one session after the other.
@@ -282,6 +346,9 @@ func examineSession(ctx context.Context, tx *sql.Tx, id memory.SessionID, f *fin
 	}
 	if have != want {
 		report(mendCounts, "what the session counts is not what it has")
+	}
+	if err := examineLearned(ctx, tx, id, func(what string) { report(mendLearned, what) }); err != nil {
+		return err
 	}
 	if err := examineDerived(ctx, tx, id, func(what, row string) {
 		f.add(Finding{What: what, Where: where + ", " + row, Advice: adviseRestore})
@@ -380,6 +447,50 @@ func countedPosition(ctx context.Context, tx *sql.Tx, id memory.SessionID, damag
 	return p, gaps, rows.Err()
 }
 
+// examineLearned looks whether what was looked at of session ?1 is a part of it,
+// in order, and whether there is something to learn from it as it says.
+func examineLearned(ctx context.Context, tx *sql.Tx, id memory.SessionID, wrong func(what string)) error {
+	misplaced, mistaken := 0, false
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM (
+		SELECT first_seq, last_seq, lag(last_seq) OVER (ORDER BY first_seq) AS before FROM session_learned WHERE session_id = ?1)
+		WHERE first_seq <= coalesce(before + 1, 0) OR last_seq > (SELECT coalesce(max(seq), 0) FROM messages WHERE session_id = ?1)`, blob(id)).Scan(&misplaced); err != nil {
+		return err
+	}
+	if misplaced > 0 {
+		wrong(fmt.Sprintf("%d runs of messages that were looked at overlap, touch or are not there", misplaced))
+	}
+	if err := tx.QueryRowContext(ctx, unseenGaps+"SELECT (due_since IS NOT NULL) <> "+isDue+" OR coalesce(due_since > last_active_at, 0) FROM sessions WHERE id = ?1", blob(id)).Scan(&mistaken); err != nil {
+		return err
+	}
+	if mistaken {
+		wrong("whether there is something to learn is not what the session says")
+	}
+	return nil
+}
+
+// relearn mends what examineLearned finds.
+func (s *Store) relearn(ctx context.Context, id memory.SessionID) error {
+	return s.writing(ctx, "mend what was looked at of session "+id.String(), func(ctx context.Context, tx *sql.Tx) error {
+		var messages int64
+		if err := tx.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM messages WHERE session_id = ?", blob(id)).Scan(&messages); err != nil {
+			return err
+		}
+		seen, err := learnedRanges(ctx, tx, id, messages)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM session_learned WHERE session_id = ?", blob(id)); err != nil {
+			return err
+		}
+		for _, run := range ranges(seen) {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO session_learned VALUES (?, ?, ?)", blob(id), run.First, run.Last); err != nil {
+				return err
+			}
+		}
+		return settleDue(ctx, tx, id)
+	})
+}
+
 // examineDerived looks whether what was made from messages can be read.
 func examineDerived(ctx context.Context, tx *sql.Tx, id memory.SessionID, damaged func(what, row string)) error {
 	rows, err := tx.QueryContext(ctx, "SELECT "+summaryColumns+" FROM summaries v WHERE v.session_id = ?", blob(id))
@@ -422,11 +533,14 @@ func (s *Store) Repair(ctx context.Context) ([]Finding, error) {
 	f := &findings{alike: map[string]int{}}
 	todo := map[mend]bool{}
 	// Sessions are kept by id alone, one for each that is wrong.
-	var counts, frontiers []memory.SessionID
+	var counts, frontiers, unlearned []memory.SessionID
 	f.visit = func(m mend, id memory.SessionID) {
-		if m == mendCounts {
+		switch m {
+		case mendCounts:
 			counts = append(counts, id)
-		} else {
+		case mendLearned:
+			unlearned = append(unlearned, id)
+		default:
 			frontiers = append(frontiers, id)
 		}
 	}
@@ -444,6 +558,11 @@ func (s *Store) Repair(ctx context.Context) ([]Finding, error) {
 		{todo[mendIndexes], func() error { return s.rebuildIndexes(ctx) }},
 		{todo[mendReferences], func() error { return s.dropOrphans(ctx) }},
 		{len(counts) > 0, func() error { return each(counts, func(id memory.SessionID) error { return s.recount(ctx, id) }) }},
+		{todo[mendTopics] || todo[mendReferences], func() error { return s.mendTopicRows(ctx) }},
+		// After the counts, which tell when the session was active.
+		{len(unlearned)+len(counts) > 0, func() error {
+			return each(append(unlearned, counts...), func(id memory.SessionID) error { return s.relearn(ctx, id) })
+		}},
 		// Without an orphan there may be an item less than there should be.
 		{todo[mendFrontier] || todo[mendReferences], func() error {
 			return s.eachWrongFrontier(ctx, frontiers, func(id memory.SessionID) error { return s.rebuildFrontier(ctx, id) })
@@ -506,9 +625,9 @@ func (s *Store) dropOrphans(ctx context.Context) error {
 			"DELETE FROM summary_sources WHERE source_summary_id IS NOT NULL AND source_summary_id NOT IN (SELECT id FROM summaries)",
 			"DELETE FROM compaction_runs WHERE session_id NOT IN (SELECT id FROM sessions)",
 			"UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id NOT IN (SELECT id FROM sessions)",
-			"UPDATE user_topics SET superseded_by = NULL WHERE superseded_by NOT IN (SELECT id FROM user_topics)",
-			"UPDATE user_agent_topics SET superseded_by = NULL WHERE superseded_by NOT IN (SELECT id FROM user_agent_topics)",
-			"DELETE FROM topic_sources WHERE topic_id NOT IN (SELECT id FROM user_topics UNION ALL SELECT id FROM user_agent_topics)",
+			"DELETE FROM session_learned WHERE session_id NOT IN (SELECT id FROM sessions)",
+			"DELETE FROM pending_runs WHERE session_id NOT IN (SELECT id FROM sessions)",
+			"DELETE FROM topic_sources WHERE topic_id NOT IN (SELECT id FROM topics)",
 		} {
 			if _, err := tx.ExecContext(ctx, statement); err != nil {
 				return err
@@ -534,7 +653,7 @@ func (s *Store) recount(ctx context.Context, id memory.SessionID) error {
 		if err := tx.QueryRowContext(ctx, "SELECT * FROM "+countShown, blob(id)).Scan(&p.shownItems, &p.shownTokens); err != nil {
 			return err
 		}
-		return s.advance(ctx, tx, user, id, p)
+		return s.advance(ctx, tx, user, id, &p)
 	})
 }
 

@@ -20,9 +20,20 @@ const (
 // of its own: a session is exported as it was when its turn came.
 func (s *Store) Export(ctx context.Context, user memory.UserID, visit func(memory.Record) error) error {
 	e := &exporter{store: s, user: user, visit: visit, what: "export user " + user.String()}
-	if err := s.reading(ctx, e.what, func(tx *sql.Tx) error {
+	return e.run(ctx, e.sessions, e.extractions, e.topics)
+}
+
+// ExportMemory implements memory.Store.
+func (s *Store) ExportMemory(ctx context.Context, user memory.UserID, visit func(memory.Record) error) error {
+	e := &exporter{store: s, user: user, visit: visit, what: "export what is remembered of user " + user.String()}
+	return e.run(ctx, e.extractions, e.topics)
+}
+
+// run exports what there is to export of a user who is known.
+func (e *exporter) run(ctx context.Context, exports ...func(context.Context) error) error {
+	if err := e.store.reading(ctx, e.what, func(tx *sql.Tx) error {
 		known := false
-		err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE id = ?)", blob(user)).Scan(&known)
+		err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE id = ?)", blob(e.user)).Scan(&known)
 		if err == nil && !known {
 			err = memory.ErrNotFound
 		}
@@ -30,7 +41,7 @@ func (s *Store) Export(ctx context.Context, user memory.UserID, visit func(memor
 	}); err != nil {
 		return err
 	}
-	for _, export := range []func(context.Context) error{e.sessions, e.extractions, e.userTopics, e.agentTopics} {
+	for _, export := range exports {
 		if err := export(ctx); err != nil {
 			return err
 		}
@@ -115,6 +126,9 @@ func (e *exporter) session(ctx context.Context, id memory.SessionID) error {
 		gone = err == sql.ErrNoRows
 		if gone {
 			return nil
+		}
+		if err == nil {
+			head.Learned, err = learnedRanges(ctx, tx, id, messages)
 		}
 		return err
 	}); err != nil || gone {
@@ -286,10 +300,11 @@ func (e *exporter) compactions(ctx context.Context, session memory.SessionID, la
 	return nil
 }
 
-const extractionColumns = "x.id, a.name, x.session_id, x.facts, x.preferences, x.decisions, x.tasks, x.open_items, x.created_at"
+const extractionColumns = "x.id, a.name, x.session_id, x.created_at, x.merged_at, " + itemColumns
 
 func scanExtraction(r row) (x memory.ExtractionRecord, err error) {
-	return x, r.Scan(into(&x.ID), &x.Agent, into(&x.Session), &x.Facts, &x.Preferences, &x.Decisions, &x.Tasks, &x.OpenItems, instant{&x.CreatedAt})
+	err = r.Scan(append([]any{into(&x.ID), &x.Agent, into(&x.Session), instant{&x.CreatedAt}, optional{&x.MergedAt}}, scanItems(&x.Learnings)...)...)
+	return x, err
 }
 
 func (e *exporter) extractions(ctx context.Context) error {
@@ -312,26 +327,11 @@ func (e *exporter) extractions(ctx context.Context) error {
 	}
 }
 
-func (e *exporter) userTopics(ctx context.Context) error  { return e.topics(ctx, userTopics) }
-func (e *exporter) agentTopics(ctx context.Context) error { return e.topics(ctx, agentTopics) }
-
-// topicTable is one of the two tables of topics.
-type topicTable struct {
-	name string
-	// agent is the name of the topic's agent, from topics t.
-	agent string
-}
-
-var (
-	userTopics  = topicTable{"user_topics", "''"}
-	agentTopics = topicTable{"user_agent_topics", "(SELECT a.name FROM agents a WHERE a.id = t.agent_id)"}
-)
-
 // topics exports each after the one that superseded it, else by time and then by
 // id. It holds the ids of them all, which are few.
-func (e *exporter) topics(ctx context.Context, table topicTable) error {
+func (e *exporter) topics(ctx context.Context) error {
 	type key struct{ id, supersededBy memory.TopicID }
-	keys, err := page(ctx, e, "SELECT id, superseded_by FROM "+table.name+" WHERE user_id = ?1 ORDER BY updated_at, id", nil,
+	keys, err := page(ctx, e, "SELECT id, superseded_by FROM topics WHERE user_id = ?1 ORDER BY updated_at, id", nil,
 		func(r row) (k key, err error) { return k, r.Scan(into(&k.id), into(&k.supersededBy)) })
 	if err != nil {
 		return err
@@ -351,7 +351,7 @@ func (e *exporter) topics(ctx context.Context, table topicTable) error {
 		}
 		var topic *memory.TopicRecord
 		if err := e.store.reading(ctx, e.what, func(tx *sql.Tx) (err error) {
-			topic, err = table.read(ctx, tx, e.user, id)
+			topic, err = readTopic(ctx, tx, e.user, id)
 			return err
 		}); err != nil {
 			return err
@@ -367,22 +367,19 @@ func (e *exporter) topics(ctx context.Context, table topicTable) error {
 	return nil
 }
 
-// read returns one topic, or nil if the user has none with this id.
-func (t topicTable) read(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.TopicID) (*memory.TopicRecord, error) {
+// readTopic returns one topic, or nil if the user has none with this id.
+func readTopic(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.TopicID) (*memory.TopicRecord, error) {
 	var v memory.TopicRecord
-	var expires sql.NullInt64
-	err := tx.QueryRowContext(ctx, "SELECT t.id, "+t.agent+", t.topic, t.content, t.embedding, t.expires_at, t.superseded_by, t.valid_from, t.updated_at FROM "+t.name+" t WHERE t.user_id = ? AND t.id = ?", blob(user), blob(id)).
-		Scan(into(&v.ID), &v.Agent, &v.Topic, &v.Content, &v.Embedding, &expires, into(&v.SupersededBy), instant{&v.ValidFrom}, instant{&v.UpdatedAt})
+	err := tx.QueryRowContext(ctx, `SELECT t.id, coalesce(a.name, ''), t.name, t.content, t.embedding, t.expires_at, t.superseded_by, t.valid_from, t.updated_at
+		FROM topics t LEFT JOIN agents a ON a.id = t.agent_id WHERE t.user_id = ? AND t.id = ?`, blob(user), blob(id)).
+		Scan(into(&v.ID), &v.Agent, &v.Topic, &v.Content, &v.Embedding, optional{&v.ExpiresAt}, into(&v.SupersededBy), instant{&v.ValidFrom}, instant{&v.UpdatedAt})
 	if err == sql.ErrNoRows {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if expires.Valid {
-		v.ExpiresAt = fromMicros(expires.Int64)
-	}
-	rows, err := tx.QueryContext(ctx, "SELECT message_id FROM topic_sources WHERE topic_id = ? ORDER BY message_id", blob(id))
-	v.Sources, err = all(rows, err, func(r row) (m memory.MessageID, err error) { return m, r.Scan(into(&m)) })
+	sources, err := sourcesOf(ctx, tx, "SELECT ?", blob(id))
+	v.Sources = sources[id]
 	return &v, err
 }

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
@@ -66,6 +65,9 @@ type importer struct {
 
 	// run is the last row of the session's compactions that was found or made.
 	run int64
+	// learned is what was looked at of the session and is not stored as such yet,
+	// because its messages are still to come.
+	learned []memory.SeqRange
 }
 
 // preparedRecord is a record that was checked and lacks only its place.
@@ -114,9 +116,9 @@ func (im *importer) add(ctx context.Context, number int, r memory.Record) error 
 			err = checkCompaction(r.Compaction.CompactionRun)
 		}
 	case memory.RecordExtraction:
-		err = checkExtraction(*r.Extraction)
+		p.Extraction, err = checkExtraction(*r.Extraction)
 	case memory.RecordTopic:
-		err = checkTopic(*r.Topic)
+		p.Topic, err = checkTopic(*r.Topic)
 	}
 	// A file is stored with its message.
 	if err != nil || r.Kind == memory.RecordFile {
@@ -140,8 +142,7 @@ func (p preparedRecord) weigh() int {
 	case memory.RecordSummary:
 		size += len(p.Summary.Text) + 16*(len(p.Summary.Messages)+len(p.Summary.Summaries))
 	case memory.RecordExtraction:
-		x := p.Extraction
-		size += len(x.Facts) + len(x.Preferences) + len(x.Decisions) + len(x.Tasks) + len(x.OpenItems)
+		learned(p.Extraction.Learnings, func(item *memory.Learned) { size += len(item.Text) + 36*len(item.Sources) })
 	case memory.RecordTopic:
 		size += len(p.Topic.Content) + len(p.Topic.Embedding) + 16*len(p.Topic.Sources)
 	}
@@ -174,7 +175,7 @@ func (im *importer) flush(ctx context.Context) error {
 // storeAll stores all or none, and returns the index of the record that was
 // refused.
 func (im *importer) storeAll(ctx context.Context, batch []preparedRecord) (refused int, err error) {
-	run := im.run
+	run, awaiting := im.run, im.learned
 	added := make([]bool, len(batch))
 	at := -1
 	err = im.store.writing(ctx, im.what, func(ctx context.Context, tx *sql.Tx) error {
@@ -192,7 +193,7 @@ func (im *importer) storeAll(ctx context.Context, batch []preparedRecord) (refus
 		return w.leave(ctx)
 	})
 	if err != nil {
-		im.run = run
+		im.run, im.learned = run, awaiting
 		return at, err
 	}
 	for i, p := range batch {
@@ -347,6 +348,13 @@ func checkSession(r memory.SessionRecord) error {
 	if r.ID.IsZero() || r.Parent == r.ID {
 		return fmt.Errorf("a session needs an id of its own: %w", memory.ErrInvalid)
 	}
+	last := int64(-1)
+	for _, run := range r.Learned {
+		if run.First < 1 || run.Last < run.First || run.First <= last+1 {
+			return fmt.Errorf("what was looked at of session %s, messages %d to %d, is out of order: %w", r.ID, run.First, run.Last, memory.ErrInvalid)
+		}
+		last = run.Last
+	}
 	return errors.Join(checkAgent(r.Agent), checkTime("created_at", r.CreatedAt))
 }
 
@@ -360,11 +368,17 @@ func checkSummary(r memory.SummaryRecord) error {
 	return errors.Join(checkTrust(r.Trust), checkTime("created_at", r.CreatedAt))
 }
 
-func checkCompaction(r memory.CompactionRun) error {
-	switch r.Trigger {
+func checkTrigger(t memory.Trigger) error {
+	switch t {
 	case memory.TriggerCadence, memory.TriggerGap, memory.TriggerThreshold, memory.TriggerManual:
-	default:
-		return fmt.Errorf("trigger %q is unknown: %w", r.Trigger, memory.ErrInvalid)
+		return nil
+	}
+	return fmt.Errorf("trigger %q is unknown: %w", t, memory.ErrInvalid)
+}
+
+func checkCompaction(r memory.CompactionRun) error {
+	if err := checkTrigger(r.Trigger); err != nil {
+		return err
 	}
 	switch r.Outcome {
 	case memory.OutcomeDone, memory.OutcomeSkipped, memory.OutcomeFailed:
@@ -377,26 +391,67 @@ func checkCompaction(r memory.CompactionRun) error {
 	return checkTime("started_at", r.StartedAt)
 }
 
-func checkExtraction(r memory.ExtractionRecord) error {
+// checkExtraction returns the record as it is stored.
+func checkExtraction(r memory.ExtractionRecord) (*memory.ExtractionRecord, error) {
 	if r.ID.IsZero() || r.Session.IsZero() {
-		return fmt.Errorf("an extraction needs an id and a session: %w", memory.ErrInvalid)
+		return nil, fmt.Errorf("an extraction needs an id and a session: %w", memory.ErrInvalid)
 	}
-	return errors.Join(checkAgent(r.Agent), checkTime("created_at", r.CreatedAt))
+	err := errors.Join(checkAgent(r.Agent), checkTime("created_at", r.CreatedAt))
+	if !r.MergedAt.IsZero() {
+		err = errors.Join(err, checkTime("merged_at", r.MergedAt))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.Learnings, err = r.Learnings.Kept(); err != nil {
+		return nil, err
+	}
+	r.CreatedAt = fromMicros(micros(r.CreatedAt))
+	switch {
+	case !r.MergedAt.IsZero():
+		r.MergedAt = fromMicros(micros(r.MergedAt))
+	case isBlank(r.Learnings):
+		r.MergedAt = r.CreatedAt
+	}
+	return &r, nil
 }
 
-func checkTopic(r memory.TopicRecord) error {
+// checkTopic returns the record as it is stored.
+func checkTopic(r memory.TopicRecord) (*memory.TopicRecord, error) {
 	if r.ID.IsZero() || r.SupersededBy == r.ID || slices.ContainsFunc(r.Sources, func(m memory.MessageID) bool { return m.IsZero() }) {
-		return fmt.Errorf("a topic needs an id of its own and sources that have one: %w", memory.ErrInvalid)
+		return nil, fmt.Errorf("a topic needs an id of its own and sources that have one: %w", memory.ErrInvalid)
 	}
-	var agent error
+	err := errors.Join(checkTime("valid_from", r.ValidFrom), checkTime("updated_at", r.UpdatedAt))
 	if r.Agent != "" {
-		agent = checkAgent(r.Agent)
+		err = errors.Join(err, checkAgent(r.Agent))
 	}
 	if !r.ExpiresAt.IsZero() {
-		agent = errors.Join(agent, checkTime("expires_at", r.ExpiresAt))
+		err = errors.Join(err, checkTime("expires_at", r.ExpiresAt))
 	}
-	return errors.Join(agent, checkTime("valid_from", r.ValidFrom), checkTime("updated_at", r.UpdatedAt))
+	if len(r.Embedding) > maxEmbedding {
+		err = errors.Join(err, fmt.Errorf("an embedding has at most %d bytes: %w", maxEmbedding, memory.ErrInvalid))
+	}
+	if err != nil {
+		return nil, err
+	}
+	n, err := memory.NewTopic{Name: r.Topic, Content: r.Content, Sources: r.Sources}.Canonical(r.ValidFrom)
+	if err != nil {
+		return nil, err
+	}
+	r.Topic, r.Content, r.Sources = n.Name, n.Content, slices.Clone(n.Sources)
+	slices.SortFunc(r.Sources, func(a, b memory.MessageID) int { return bytes.Compare(a[:], b[:]) })
+	r.ValidFrom, r.UpdatedAt = fromMicros(micros(r.ValidFrom)), fromMicros(micros(r.UpdatedAt))
+	if !r.ExpiresAt.IsZero() {
+		r.ExpiresAt = fromMicros(micros(r.ExpiresAt))
+	}
+	if len(r.Embedding) == 0 {
+		r.Embedding = nil
+	}
+	return &r, nil
 }
+
+// maxEmbedding is the most bytes of one: 4096 numbers of 4.
+const maxEmbedding = 16 << 10
 
 // importing is one transaction of an import.
 type importing struct {
@@ -412,7 +467,10 @@ type importing struct {
 func (w *importing) put(ctx context.Context, p preparedRecord) (added bool, err error) {
 	switch p.Kind {
 	case memory.RecordSession:
-		w.run = 0
+		if err := w.leave(ctx); err != nil {
+			return false, err
+		}
+		w.run, w.learned = 0, p.Session.Learned
 		return w.putSession(ctx, *p.Session)
 	case memory.RecordMessage:
 		return w.putMessage(ctx, p)
@@ -448,7 +506,31 @@ func (w *importing) leave(ctx context.Context) error {
 		return nil
 	}
 	w.moved = false
-	return w.store.advance(ctx, w.tx, w.user, w.entered, w.position)
+	if err := w.store.advance(ctx, w.tx, w.user, w.entered, &w.position); err != nil {
+		return err
+	}
+	return w.look(ctx, w.entered, w.messages)
+}
+
+// look stores what was looked at of a session as far as it has those messages.
+func (w *importing) look(ctx context.Context, session memory.SessionID, messages int64) error {
+	if len(w.learned) == 0 || w.learned[0].First > messages {
+		return nil
+	}
+	for len(w.learned) > 0 && w.learned[0].First <= messages {
+		run := w.learned[0]
+		if run.Last > messages {
+			// The rest is still to come; the slice is the record's own.
+			w.learned = slices.Concat([]memory.SeqRange{{First: messages + 1, Last: run.Last}}, w.learned[1:])
+			run.Last = messages
+		} else {
+			w.learned = w.learned[1:]
+		}
+		if _, err := lookAgain(ctx, w.tx, session, run); err != nil {
+			return err
+		}
+	}
+	return settleDue(ctx, w.tx, session)
 }
 
 // taken is for an id that something else has.
@@ -470,12 +552,14 @@ func (w *importing) agent(ctx context.Context, name string, at time.Time) (id me
 func (w *importing) putSession(ctx context.Context, r memory.SessionRecord) (bool, error) {
 	var user memory.UserID
 	var known memory.SessionRecord
-	err := w.tx.QueryRowContext(ctx, "SELECT s.user_id, s.id, a.name, s.parent_session_id, s.title, s.created_at FROM sessions s JOIN agents a ON a.id = s.agent_id WHERE s.id = ?", blob(r.ID)).
-		Scan(into(&user), into(&known.ID), &known.Agent, into(&known.Parent), &known.Title, instant{&known.CreatedAt})
+	var messages int64
+	err := w.tx.QueryRowContext(ctx, "SELECT s.user_id, s.messages, s.id, a.name, s.parent_session_id, s.title, s.created_at FROM sessions s JOIN agents a ON a.id = s.agent_id WHERE s.id = ?", blob(r.ID)).
+		Scan(into(&user), &messages, into(&known.ID), &known.Agent, into(&known.Parent), &known.Title, instant{&known.CreatedAt})
 	r.Title, r.CreatedAt = valid(r.Title), fromMicros(micros(r.CreatedAt))
 	switch {
-	case err == nil && user == w.user && known == r:
-		return false, nil
+	case err == nil && user == w.user && known.Agent == r.Agent && known.Parent == r.Parent && known.Title == r.Title && known.CreatedAt.Equal(r.CreatedAt):
+		// What was looked at here or there was looked at.
+		return false, w.look(ctx, r.ID, messages)
 	case err == nil:
 		return false, taken("session", r.ID)
 	case err != sql.ErrNoRows:
@@ -614,12 +698,8 @@ func (w *importing) putCompaction(ctx context.Context, r memory.CompactionRun) (
 }
 
 func (w *importing) putExtraction(ctx context.Context, r memory.ExtractionRecord) (bool, error) {
-	for _, text := range []*string{&r.Facts, &r.Preferences, &r.Decisions, &r.Tasks, &r.OpenItems} {
-		*text = valid(*text)
-	}
-	r.CreatedAt = fromMicros(micros(r.CreatedAt))
 	known, err := scanExtraction(w.tx.QueryRowContext(ctx, "SELECT "+extractionColumns+" FROM session_extractions x JOIN agents a ON a.id = x.agent_id WHERE x.id = ? AND x.user_id = ?", blob(r.ID), blob(w.user)))
-	if err == nil && known == r {
+	if err == nil && reflect.DeepEqual(known, r) {
 		return false, nil
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -636,57 +716,45 @@ func (w *importing) putExtraction(ctx context.Context, r memory.ExtractionRecord
 	if err != nil {
 		return false, err
 	}
-	_, err = w.tx.ExecContext(ctx, "INSERT INTO session_extractions (id, user_id, agent_id, session_id, facts, preferences, decisions, tasks, open_items, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		blob(r.ID), blob(w.user), blob(agent), blob(r.Session), r.Facts, r.Preferences, r.Decisions, r.Tasks, r.OpenItems, micros(r.CreatedAt))
-	return true, err
+	if err := insertExtraction(ctx, w.tx, w.user, memory.Extraction{ID: r.ID, Agent: agent, Session: r.Session, Learnings: r.Learnings, CreatedAt: r.CreatedAt, MergedAt: r.MergedAt}); err != nil {
+		return false, err
+	}
+	return true, settleDue(ctx, w.tx, r.Session)
 }
 
 func (w *importing) putTopic(ctx context.Context, r memory.TopicRecord) (bool, error) {
-	table, columns := userTopics, "id, user_id"
-	if r.Agent != "" {
-		table, columns = agentTopics, "id, user_id, agent_id"
-	}
-	r.Topic, r.Content = valid(r.Topic), valid(r.Content)
-	r.ValidFrom, r.UpdatedAt = fromMicros(micros(r.ValidFrom)), fromMicros(micros(r.UpdatedAt))
-	if !r.ExpiresAt.IsZero() {
-		r.ExpiresAt = fromMicros(micros(r.ExpiresAt))
-	}
-	if len(r.Embedding) == 0 {
-		r.Embedding = nil
-	}
-	r.Sources = slices.Clone(r.Sources)
-	slices.SortFunc(r.Sources, func(a, b memory.MessageID) int { return bytes.Compare(a[:], b[:]) })
-	r.Sources = slices.Compact(r.Sources)
-	known, err := table.read(ctx, w.tx, w.user, r.ID)
+	known, err := readTopic(ctx, w.tx, w.user, r.ID)
 	if err != nil {
 		return false, err
 	}
 	if known != nil && reflect.DeepEqual(normal(*known), normal(r)) {
 		return false, nil
 	}
-	// The sources of both kinds of topic are in one table.
-	exists, superseding := false, false
-	if err := w.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM user_topics WHERE id = ?1) OR EXISTS (SELECT 1 FROM user_agent_topics WHERE id = ?1), ?2 IS NULL OR EXISTS (SELECT 1 FROM "+table.name+" WHERE id = ?2 AND user_id = ?3)",
-		blob(r.ID), blob(r.SupersededBy), blob(w.user)).Scan(&exists, &superseding); err != nil {
+	exists := false
+	if err := w.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM topics WHERE id = ?)", blob(r.ID)).Scan(&exists); err != nil {
 		return false, err
 	}
 	if exists {
 		return false, taken("topic", r.ID)
 	}
-	if !superseding {
-		return false, fmt.Errorf("topic %s stands before %s, which superseded it: %w", r.ID, r.SupersededBy, memory.ErrInvalid)
-	}
-	values := []any{blob(r.ID), blob(w.user)}
+	var agent memory.AgentID
 	if r.Agent != "" {
-		agent, err := w.agent(ctx, r.Agent, r.UpdatedAt)
-		if err != nil {
+		if agent, err = w.agent(ctx, r.Agent, r.UpdatedAt); err != nil {
 			return false, err
 		}
-		values = append(values, blob(agent))
 	}
-	expires := sql.NullInt64{Int64: micros(r.ExpiresAt), Valid: !r.ExpiresAt.IsZero()}
-	values = append(values, r.Topic, r.Content, r.Embedding, expires, blob(r.SupersededBy), micros(r.ValidFrom), micros(r.UpdatedAt))
-	if _, err := w.tx.ExecContext(ctx, "INSERT INTO "+table.name+" ("+columns+", topic, content, embedding, expires_at, superseded_by, valid_from, updated_at) VALUES (?"+strings.Repeat(", ?", len(values)-1)+")", values...); err != nil {
+	// As in a dream: one kind of topic takes the place of the other, but those with
+	// one agent never that of those with another.
+	supersedable := false
+	if err := w.tx.QueryRowContext(ctx, "SELECT ?1 IS NULL OR EXISTS (SELECT 1 FROM topics WHERE id = ?1 AND user_id = ?2 AND (agent_id IS NULL OR ?3 IS NULL OR agent_id = ?3))",
+		blob(r.SupersededBy), blob(w.user), blob(agent)).Scan(&supersedable); err != nil {
+		return false, err
+	}
+	if !supersedable {
+		return false, fmt.Errorf("topic %s stands before %s, which superseded it: %w", r.ID, r.SupersededBy, memory.ErrInvalid)
+	}
+	if _, err := w.tx.ExecContext(ctx, "INSERT INTO topics (id, user_id, agent_id, name, content, embedding, valid_from, expires_at, superseded_by, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		blob(r.ID), blob(w.user), blob(agent), r.Topic, r.Content, r.Embedding, micros(r.ValidFrom), moment(r.ExpiresAt), blob(r.SupersededBy), micros(r.UpdatedAt)); err != nil {
 		return false, err
 	}
 	for _, m := range r.Sources {
@@ -694,7 +762,7 @@ func (w *importing) putTopic(ctx context.Context, r memory.TopicRecord) (bool, e
 			return false, err
 		}
 	}
-	return true, nil
+	return true, revise(ctx, w.tx, w.user)
 }
 
 // normal is a topic without the difference between none and nil.

@@ -57,7 +57,7 @@ func (s *Store) Ingest(ctx context.Context, user memory.UserID, session memory.S
 		if p.messages == before {
 			return nil
 		}
-		return s.advance(ctx, tx, user, session, p)
+		return s.advance(ctx, tx, user, session, &p)
 	})
 	if err != nil {
 		return nil, err

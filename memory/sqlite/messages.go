@@ -21,21 +21,22 @@ const selectMessages = "SELECT m.id, m.session_id, m.seq, m.role, m.source, m.co
 // appendStatements belong to the writer's connection. They and showStatements
 // are prepared once, for a turn is little else than appending and showing.
 type appendStatements struct {
-	position, event, insert, frontier, update *sql.Stmt
+	position, event, insert, frontier, update, due *sql.Stmt
 }
 
 func (a *appendStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return prepare(ctx, db, map[**sql.Stmt]string{
-		&a.position: "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges, shown_items, shown_tokens, EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = ?2) FROM sessions WHERE id = ?1 AND user_id = ?2",
+		&a.position: "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges, shown_items, shown_tokens, due_since IS NOT NULL, EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = ?2) FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&a.event:    selectMessages + " WHERE m.session_id = " + ownSession + " AND m.event_key = ?3",
 		&a.insert:   "INSERT INTO messages (id, session_id, seq, role, source, content, tokens, trust, event_key, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		&a.frontier: "INSERT INTO frontier (session_id, ordinal, message_id) VALUES (?, ?, ?)",
 		&a.update:   "UPDATE sessions SET messages = ?3, last_active_at = ?4, active = ?5, user_messages = ?6, awaiting = ?7, exchanges = ?8, shown_items = ?9, shown_tokens = ?10 WHERE id = ?1 AND user_id = ?2",
+		&a.due:      "UPDATE sessions SET due_since = last_active_at WHERE id = ?1 AND user_id = ?2",
 	})
 }
 
 func (a *appendStatements) close() {
-	closeAll(a.position, a.event, a.insert, a.frontier, a.update)
+	closeAll(a.position, a.event, a.insert, a.frontier, a.update, a.due)
 }
 
 // showStatements belong to the readers.
@@ -76,6 +77,9 @@ type position struct {
 	exchanges    int
 	// shownItems and shownTokens are what the frontier has.
 	shownItems, shownTokens int
+	// due says that there was something to learn from the session, roused that
+	// there is now: that is stored once.
+	due, roused bool
 }
 
 // position returns where the user's session stands, for a write.
@@ -83,7 +87,7 @@ func (s *Store) position(ctx context.Context, tx *sql.Tx, user memory.UserID, se
 	wiped := false
 	p.owner = user
 	err = tx.StmtContext(ctx, s.appending.position).QueryRowContext(ctx, blob(session), blob(user)).
-		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &p.shownItems, &p.shownTokens, &wiped)
+		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &p.shownItems, &p.shownTokens, &p.due, &wiped)
 	if err == nil && wiped {
 		err = memory.ErrWiped
 	}
@@ -180,7 +184,7 @@ func (s *Store) append(ctx context.Context, what string, user memory.UserID, ses
 			if p.messages == before {
 				return nil
 			}
-			return s.advance(ctx, tx, user, session, p)
+			return s.advance(ctx, tx, user, session, &p)
 		})
 		if len(s.positions) >= maxPositions || err != nil {
 			clear(s.positions)
@@ -201,8 +205,13 @@ func (s *Store) append(ctx context.Context, what string, user memory.UserID, ses
 const maxPositions = 1024
 
 // advance stores where the session stands now.
-func (s *Store) advance(ctx context.Context, tx *sql.Tx, user memory.UserID, session memory.SessionID, p position) error {
+func (s *Store) advance(ctx context.Context, tx *sql.Tx, user memory.UserID, session memory.SessionID, p *position) error {
 	_, err := tx.StmtContext(ctx, s.appending.update).ExecContext(ctx, blob(session), blob(user), p.messages, p.lastActive, p.active, p.userMessages, p.awaiting, p.exchanges, p.shownItems, p.shownTokens)
+	if err != nil || !p.roused {
+		return err
+	}
+	p.due, p.roused = true, false
+	_, err = tx.StmtContext(ctx, s.appending.due).ExecContext(ctx, blob(session), blob(user))
 	return err
 }
 
@@ -277,6 +286,7 @@ func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p
 	}
 	p.shownItems++
 	p.shownTokens += m.Tokens
+	p.roused = p.roused || m.IsUsers() && !p.due
 	_, err := tx.StmtContext(ctx, s.appending.frontier).ExecContext(ctx, blob(m.Session), m.Seq, blob(m.ID))
 	return m.Message, err
 }

@@ -255,9 +255,9 @@ func TestRowsOfNobodyGoToTheDefaultUser(t *testing.T) {
 	const nobody = "x'00000000000000000000000000000000'"
 	path, session, _ := conversation(t)
 	execute(t, path, "UPDATE sessions SET user_id = "+nobody+"; DELETE FROM kv WHERE key = 'default_user_bootstrap_done'; "+
-		"INSERT INTO user_topics VALUES (x'00112233445566778899aabbccddeeff', "+nobody+", 'topic', 'content', NULL, NULL, NULL, 0, 0)")
+		"INSERT INTO topics (id, user_id, name, content, valid_from, updated_at) VALUES (x'00112233445566778899aabbccddeeff', "+nobody+", 'topic', 'content', 0, 0)")
 	// The topics come after the sessions.
-	execute(t, path, "CREATE TRIGGER in_the_way BEFORE UPDATE ON user_topics BEGIN SELECT RAISE(ABORT, 'in the way'); END")
+	execute(t, path, "CREATE TRIGGER in_the_way BEFORE UPDATE ON topics BEGIN SELECT RAISE(ABORT, 'in the way'); END")
 	before := wholeFile(t, path)
 	for range 2 {
 		if store, err := sqlite.Open(t.Context(), path, sqlite.Options{}); err == nil {
@@ -291,7 +291,7 @@ func TestRowsOfNobodyGoToTheDefaultUser(t *testing.T) {
 		if n := query(t, path, "SELECT count(*) FROM sessions WHERE user_id = "+nobody); n != want {
 			t.Errorf("%s sessions are nobody's", n)
 		}
-		if n := query(t, path, "SELECT count(*) FROM user_topics WHERE user_id = "+nobody); n != "0" {
+		if n := query(t, path, "SELECT count(*) FROM topics WHERE user_id = "+nobody); n != "0" {
 			t.Errorf("%s topics are nobody's", n)
 		}
 	}

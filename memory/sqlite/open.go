@@ -428,6 +428,11 @@ func (s *Store) step(ctx context.Context, version int, script string, now time.T
 			return err
 		}
 	}
+	if version == 5 {
+		if err := canonicalTopics(ctx, tx); err != nil {
+			return explain(err)
+		}
+	}
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d; PRAGMA application_id = %d", version, applicationID)); err != nil {
 		return explain(err)
 	}
@@ -443,7 +448,7 @@ func (s *Store) adopt(ctx context.Context) error {
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM kv WHERE scope = ? AND key = ?)", kvShared, keyAdopted).Scan(&done); err != nil || done {
 			return err
 		}
-		for _, table := range []string{"sessions", "session_extractions", "user_topics", "user_agent_topics"} {
+		for _, table := range []string{"sessions", "session_extractions", "topics"} {
 			if _, err := tx.ExecContext(ctx, "UPDATE "+table+" SET user_id = (SELECT value FROM kv WHERE scope = ? AND key = ?) WHERE user_id = ?",
 				kvShared, keyDefaultUser, uuid.Nil[:]); err != nil {
 				return err

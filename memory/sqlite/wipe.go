@@ -32,6 +32,8 @@ func sessionRows(condition string, counts *memory.WipeCounts) []deletion {
 		{"DELETE FROM files WHERE session_id IN " + sessions, &counts.Files},
 		{"DELETE FROM messages WHERE session_id IN " + sessions, &counts.Messages},
 		{"DELETE FROM compaction_runs WHERE session_id IN " + sessions, &counts.Compactions},
+		{"DELETE FROM pending_runs WHERE session_id IN " + sessions, nil},
+		{"DELETE FROM session_learned WHERE session_id IN " + sessions, nil},
 		{"UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id IN " + sessions, nil},
 		{"DELETE FROM sessions WHERE " + condition, &counts.Sessions},
 	}
@@ -40,9 +42,9 @@ func sessionRows(condition string, counts *memory.WipeCounts) []deletion {
 // memoryRows are what is remembered of user ?1.
 func memoryRows(counts *memory.WipeCounts) []deletion {
 	return []deletion{
-		{"DELETE FROM topic_sources WHERE topic_id IN (SELECT id FROM user_topics WHERE user_id = ?1 UNION ALL SELECT id FROM user_agent_topics WHERE user_id = ?1)", nil},
-		{"DELETE FROM user_topics WHERE user_id = ?1", &counts.Topics},
-		{"DELETE FROM user_agent_topics WHERE user_id = ?1", &counts.AgentTopics},
+		{"DELETE FROM topic_sources WHERE topic_id IN (SELECT id FROM topics WHERE user_id = ?1)", nil},
+		{"DELETE FROM topics WHERE user_id = ?1 AND agent_id IS NULL", &counts.Topics},
+		{"DELETE FROM topics WHERE user_id = ?1", &counts.AgentTopics},
 		{"DELETE FROM session_extractions WHERE user_id = ?1", &counts.Extractions},
 	}
 }
@@ -68,6 +70,11 @@ func remove(ctx context.Context, tx *sql.Tx, deletions []deletion, arguments ...
 	if removed == 0 {
 		return nil
 	}
+	return scrubLater(ctx, tx)
+}
+
+// scrubLater records that the files are to be scrubbed.
+func scrubLater(ctx context.Context, tx *sql.Tx) error {
 	_, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO kv VALUES (?, ?, randomblob(8))", kvShared, keyScrub)
 	return err
 }
@@ -115,12 +122,58 @@ func (s *Store) DeleteSession(ctx context.Context, user memory.UserID, id memory
 // WipeMemory implements memory.Store.
 func (s *Store) WipeMemory(ctx context.Context, user memory.UserID) (counts memory.WipeCounts, err error) {
 	err = s.unenforced(ctx, "wipe the memory of user "+user.String(), func(ctx context.Context, tx *sql.Tx) error {
-		return remove(ctx, tx, memoryRows(&counts), blob(user))
+		if err := remove(ctx, tx, memoryRows(&counts), blob(user)); err != nil {
+			return err
+		}
+		return startAnew(ctx, tx, user, memory.AgentID{})
 	})
 	if err != nil {
 		return memory.WipeCounts{}, err
 	}
 	return counts, nil
+}
+
+// WipeAgentMemory implements memory.Store. Topics of the user with every agent go
+// too where one of the agent's took their place: they are its history.
+func (s *Store) WipeAgentMemory(ctx context.Context, user memory.UserID, agent memory.AgentID) (counts memory.WipeCounts, err error) {
+	if agent.IsZero() {
+		return counts, nil
+	}
+	err = s.unenforced(ctx, "wipe the memory of user "+user.String()+" with agent "+agent.String(), func(ctx context.Context, tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, withHistory("agent_id = ?2"), blob(user), blob(agent))
+		topics, err := all(rows, err, func(r row) (id memory.TopicID, err error) { return id, r.Scan(into(&id)) })
+		if err != nil {
+			return err
+		}
+		if err := dropTopics(ctx, tx, topics, &counts); err != nil {
+			return err
+		}
+		if err := remove(ctx, tx, []deletion{{"DELETE FROM session_extractions WHERE user_id = ?1 AND agent_id = ?2", &counts.Extractions}}, blob(user), blob(agent)); err != nil {
+			return err
+		}
+		return startAnew(ctx, tx, user, agent)
+	})
+	if err != nil {
+		return memory.WipeCounts{}, err
+	}
+	return counts, nil
+}
+
+// startAnew has it that nothing is learned from what the user said so far, to the
+// agent or, if that is zero, to anybody, and that no dream that goes on remembers
+// it.
+func startAnew(ctx context.Context, tx *sql.Tx, user memory.UserID, agent memory.AgentID) error {
+	const sessions = "user_id = ?1 AND (?2 IS NULL OR agent_id = ?2)"
+	for _, statement := range []string{
+		"DELETE FROM session_learned WHERE session_id IN (SELECT id FROM sessions WHERE " + sessions + ")",
+		"INSERT INTO session_learned SELECT id, 1, messages FROM sessions WHERE messages > 0 AND " + sessions,
+		"UPDATE sessions SET due_since = NULL WHERE due_since IS NOT NULL AND " + sessions,
+	} {
+		if _, err := tx.ExecContext(ctx, statement, blob(user), blob(agent)); err != nil {
+			return err
+		}
+	}
+	return revise(ctx, tx, user)
 }
 
 // WipeUser implements memory.Store. A process that dies before the commit leaves
@@ -136,6 +189,10 @@ func (s *Store) WipeUser(ctx context.Context, user memory.UserID) (counts memory
 		}
 		// What is kept of a user under names has the id as its scope.
 		if err := remove(ctx, tx, []deletion{{"DELETE FROM kv WHERE scope = ?1", nil}}, user.String()); err != nil {
+			return err
+		}
+		// The default user is still there.
+		if err := revise(ctx, tx, user); err != nil {
 			return err
 		}
 		return s.dropIndex(ctx, tx, user)

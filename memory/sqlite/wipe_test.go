@@ -68,8 +68,9 @@ func dump(t testing.TB, path string, without memory.UserID) map[string][]string 
 		"frontier": "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)", "files": "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)",
 		"compaction_runs":     "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)",
 		"summary_sources":     "summary_id IN (SELECT v.id FROM summaries v JOIN sessions s ON s.id = v.session_id WHERE s.user_id = ?1)",
-		"session_extractions": "user_id = ?1", "user_topics": "user_id = ?1", "user_agent_topics": "user_id = ?1",
-		"topic_sources": "topic_id IN (SELECT id FROM user_topics WHERE user_id = ?1 UNION ALL SELECT id FROM user_agent_topics WHERE user_id = ?1)",
+		"session_extractions": "user_id = ?1", "topics": "user_id = ?1",
+		"session_learned": "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)", "pending_runs": "session_id IN (SELECT id FROM sessions WHERE user_id = ?1)",
+		"topic_sources": "topic_id IN (SELECT id FROM topics WHERE user_id = ?1)",
 		"kv":            "scope = '" + without.String() + "' OR key = 'scrub_pending'",
 	} {
 		rows, err := db.QueryContext(t.Context(), "SELECT * FROM "+table+" WHERE NOT ("+mine+") ORDER BY 1, 2", without[:])
@@ -184,20 +185,48 @@ func inhabited(t testing.TB, store memory.Store, path string, users, rounds int)
 			}
 		}
 	}
+	for u, user := range ids {
+		session := sessions[u][0]
+		messages, err := store.Messages(ctx, user, session, memory.MessageQuery{Limit: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources := []memory.MessageID{messages[0].ID}
+		x, err := store.CommitExtraction(ctx, user, memory.NewExtraction{Session: session, Seen: []memory.SeqRange{{First: 1, Last: 2}}, At: at,
+			Learnings: memory.Learnings{Facts: []memory.Learned{{Text: sign(u), Sources: sources}}, OpenItems: []memory.Learned{{Text: sign(u), Sources: sources}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var old []memory.TopicID
+		for range 2 {
+			_, r, err := store.Topics(ctx, user, memory.TopicQuery{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := memory.Dream{Agent: agent.ID, At: at, Topics: []memory.NewTopic{{Name: sign(u), Content: sign(u), Sources: sources, Supersedes: old}}}
+			if old == nil {
+				d.Topics = append(d.Topics, memory.NewTopic{OfAgent: true, Name: sign(u), Content: sign(u), Sources: sources})
+				d.Extractions = []memory.ExtractionID{x.ID}
+			}
+			topics, err := store.CommitDream(ctx, user, r, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			old = []memory.TopicID{topics[0].ID}
+		}
+		if err := store.PutPendingRun(ctx, memory.PendingRun{User: user, Agent: agent.ID, Session: session, Trigger: memory.TriggerCadence, At: at}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// What no method writes yet.
 	writing := sideDoor(t, path)
 	for u, user := range ids {
 		block := strings.Repeat(sign(u), 3000)
-		topic, other := memory.NewID[memory.FileID](), memory.NewID[memory.FileID]()
+		other := memory.NewID[memory.FileID]()
 		for _, row := range []struct {
 			statement string
 			arguments []any
 		}{
-			{"INSERT INTO user_topics VALUES (?, ?, ?, ?, NULL, NULL, NULL, 0, 0)", []any{topic[:], user[:], sign(u), sign(u)}},
-			{"INSERT INTO user_topics VALUES (?, ?, ?, ?, NULL, NULL, ?, 0, 0)", []any{other[:], user[:], sign(u), sign(u), topic[:]}},
-			{"INSERT INTO user_agent_topics VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL, 0, 0)", []any{other[:], user[:], agent.ID[:], sign(u), sign(u)}},
-			{"INSERT INTO topic_sources VALUES (?, ?)", []any{topic[:], other[:]}},
-			{"INSERT INTO session_extractions VALUES (?, ?, ?, ?, ?, ?, '[]', '[]', '[]', 0)", []any{other[:], user[:], agent.ID[:], sessions[u][0][:], sign(u), sign(u)}},
 			{"INSERT INTO files VALUES (NULL, ?, ?, ?, '', 1, 1, ?, ?, 'direct', 0, ?)", []any{other[:], sessions[u][0][:], sign(u), fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(block))), sign(u), block}},
 			{"INSERT INTO kv VALUES (?, ?, ?)", []any{user.String(), sign(u), []byte(sign(u))}},
 		} {
