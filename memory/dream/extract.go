@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -250,9 +252,9 @@ func newNotes(earlier memory.Learnings) *notes {
 func (n *notes) take(answer object, run []said) {
 	for i, name := range fieldNames {
 		for _, item := range answer.objects(name, maxPerField) {
-			text := oneLine(item.text("text"), memory.MaxTopicContent)
+			text := oneLine(strings.Map(shownRune, item.text("text")), memory.MaxTopicContent)
 			sources := cited(item.names("from", memory.MaxTopicSources), run)
-			if text == "" || len(sources) == 0 {
+			if !strings.ContainsFunc(text, saysSomething) || len(sources) == 0 {
 				continue
 			}
 			s := statementOf(false, name, text)
@@ -272,6 +274,11 @@ func (n *notes) take(answer object, run []said) {
 			}
 		}
 	}
+}
+
+// saysSomething reports whether a text of such runes is more than dots and dashes.
+func saysSomething(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsSymbol(r)
 }
 
 // cited returns the messages of the user that handles name, in the order of the
