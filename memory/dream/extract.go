@@ -54,12 +54,12 @@ func (d *Dreamer) enter(ctx context.Context, user memory.UserID) (_ context.Cont
 	if err != nil || d.config.Enter == nil {
 		return ctx, end, err
 	}
-	entered, leave, err := d.config.Enter(ctx, user)
+	entered, leaves, err := d.config.Enter(ctx, user)
 	if err != nil {
 		end()
 		return ctx, nil, err
 	}
-	return entered, func() { leave(); end() }, nil
+	return entered, func() { leaves(); end() }, nil
 }
 
 // extracting is what goes on in sessions, and what failed there. The zero value
