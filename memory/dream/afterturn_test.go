@@ -380,13 +380,18 @@ func TestMiniNeverFails(t *testing.T) {
 		<-ctx.Done()
 		return llm.Response{}, ctx.Err()
 	}
+	slowDream := func() {}
+	cancelled := func(ctx context.Context, r llm.Request) (llm.Response, error) {
+		slowDream()
+		return slow(ctx, r)
+	}
 	garbage := func(context.Context, llm.Request) (llm.Response, error) { return llm.Response{Text: "so be it"}, nil }
 	for name, c := range map[string]struct {
 		extraction, dream func(context.Context, llm.Request) (llm.Response, error)
 		want              int
 	}{
 		"slow extraction":       {slow, garbage, 0},
-		"slow dream":            {diligent().answer, slow, 1},
+		"slow dream":            {diligent().answer, cancelled, 1},
 		"unreadable extraction": {garbage, garbage, 0},
 		"unreadable dream":      {diligent().answer, garbage, 1},
 	} {
@@ -399,9 +404,17 @@ func TestMiniNeverFails(t *testing.T) {
 			}
 			return c.dream(ctx, r)
 		}}
-		d := dream.New(w.store, dream.Config{Model: model, MiniTimeout: 50 * time.Millisecond})
+		// Time alone ends an extraction that is slow; before a slow dream there is one
+		// that must not be late.
+		config := dream.Config{Model: model, MiniTimeout: time.Minute}
+		if name == "slow extraction" {
+			config.MiniTimeout = 50 * time.Millisecond
+		}
+		d := dream.New(w.store, config)
+		ctx, cancel := context.WithCancel(t.Context())
+		slowDream = cancel
 		begun := time.Now()
-		if d.Mini(t.Context(), at, run) {
+		if d.Mini(ctx, at, run) {
 			t.Errorf("%s: topics changed", name)
 		}
 		if took := time.Since(begun); took > 2*time.Second {
@@ -410,6 +423,7 @@ func TestMiniNeverFails(t *testing.T) {
 		if n := len(w.facts()) - before; n != c.want {
 			t.Errorf("%s: %d extractions, want %d", name, n, c.want)
 		}
+		cancel()
 		if counts := d.Counts(); counts.MiniDreamsFailed != 1 || counts.MiniDreams != 0 {
 			t.Errorf("%s: %+v", name, counts)
 		}
