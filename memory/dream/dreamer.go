@@ -17,18 +17,16 @@ import (
 
 // The bounds of one dream. What does not fit is for the next one.
 const (
-	// maxTailTokens is what messages, maxNotedTokens what extractions, and
-	// maxTopicTokens what topics cost in the prompt at most.
-	maxTailTokens  = 8000
+	// maxNotedTokens is what extractions, and maxTopicTokens what topics cost in the
+	// prompt at most; messages cost runTokens.
 	maxNotedTokens = 8000
 	maxTopicTokens = 6000
 	// maxFirst is how many extractions are made of what stands before the tail.
 	maxFirst = 8
-	// maxPending is how many extractions are read; messagePage how many messages
-	// are read at a time, and maxMessages how many belong to one tail.
+	// maxPending is how many extractions are read, messagePage how many messages at
+	// a time.
 	maxPending  = 64
 	messagePage = 256
-	maxMessages = 2048
 	// maxRows is how many topics an answer may store, and maxEntries how many of
 	// its entries are looked at.
 	maxRows    = 32
@@ -80,19 +78,11 @@ func (d *Dreamer) dream(ctx context.Context, at Place, tail func(context.Context
 	if d.config.Model == nil {
 		return report, ErrNoModel
 	}
-	ctx, end, err := d.begin(ctx)
+	ctx, leave, err := d.enter(ctx, at.User)
 	if err != nil {
 		return report, err
 	}
-	defer end()
-	if d.config.Enter != nil {
-		entered, leave, err := d.config.Enter(ctx, at.User)
-		if err != nil {
-			return report, err
-		}
-		defer leave()
-		ctx = entered
-	}
+	defer leave()
 	unlock, ok := d.tryLock(at)
 	if !ok {
 		return report, ErrBusy
@@ -145,58 +135,44 @@ func (d *Dreamer) tail(ctx context.Context, at Place) ([]memory.Message, error) 
 	if !session.HasRealUserActivity() || unseen.UserMessages == 0 {
 		return nil, nil
 	}
+	// An extraction that goes on looks at the same messages, and both would be paid
+	// for.
+	unlock, err := d.extracting.lock(ctx, at.Session)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	for first := 0; ; first++ {
 		tail, more, err := d.newMessages(ctx, at)
-		if err != nil || !more {
+		switch {
+		case err != nil || !more:
 			return tail, err
-		}
-		if first == maxFirst {
+		case first == maxFirst:
 			return nil, nil
 		}
-		if err := d.extractFirst(ctx, at, tail); err != nil {
-			return nil, err
+		if err := d.learn(ctx, at, tail); err != nil {
+			return nil, fmt.Errorf("extract what was said before: %w", err)
 		}
 	}
 }
 
 // newMessages returns the first unseen messages of the session that fit a prompt
-// together, at least one if there is any.
+// together, and whether there are more.
 func (d *Dreamer) newMessages(ctx context.Context, at Place) (tail []memory.Message, more bool, err error) {
-	cost := 0
 	for q := (memory.MessageQuery{Limit: messagePage}); ; {
 		page, err := d.store.UnseenMessages(ctx, at.User, at.Session, q)
 		if err != nil {
-			return nil, false, err
+			return nil, false, fmt.Errorf("read what is new in session %s: %w", at.Session, err)
 		}
-		for _, m := range page {
-			for _, s := range learnable([]memory.Message{m}) {
-				cost += lineTokens(s)
-			}
-			if len(tail) > 0 && (cost > maxTailTokens || len(tail) == maxMessages) {
-				return tail, true, nil
-			}
-			tail = append(tail, m)
-			q.After = m.Seq
+		tail = append(tail, page...)
+		if n := fitting(tail); n < len(tail) {
+			return tail[:n], true, nil
 		}
 		if len(page) < messagePage {
 			return tail, false, nil
 		}
+		q.After = page[len(page)-1].Seq
 	}
-}
-
-func (d *Dreamer) extractFirst(ctx context.Context, at Place, run []memory.Message) error {
-	var all memory.Learnings
-	if anyUsers(learnable(run)) {
-		learned := false
-		if all, learned = d.Extract(ctx, run, memory.Learnings{}); !learned {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return fmt.Errorf("nothing could be extracted from what was said before: %w", ErrUnreadable)
-		}
-	}
-	_, err := d.store.CommitExtraction(ctx, at.User, memory.NewExtraction{Session: at.Session, Seen: seen(run), Learnings: all, At: d.now()})
-	return err
 }
 
 // seen returns the places of messages, which are in order.
@@ -359,7 +335,7 @@ Answer with one JSON object:
 - One entry is one thing: one or two sentences in the third person that stand on their own, in the language of the user. Resolve "tomorrow", "he" and "there".
 - "topic" is the name of what it is about, a word or two in lower case. Use a name that is there if it fits; 3 to 7 names in all are enough.
 - "supersedes" names the topics that are no longer true because of this entry, because it was corrected, changed or replaced, and no others. A new fact that contradicts none supersedes none.
-- "from" names the user's messages and the notes that say so. An entry that none says is dropped; what the assistant said is context and proves nothing.
+- "from" names the user's messages and the notes that say so. An entry that none says is dropped; what the assistant said is context and proves nothing. Name a topic here too if it is superseded and a part of it stays true.
 - "expires_at" is the RFC 3339 time from which it is of no more use, for what is bound to pass (a trip, a deadline, an appointment), else null.
 - "scope" is "agent" for what matters to this assistant alone, such as how it is to answer, else "user".
 - Leave out small talk, questions, guesses, passwords and keys, and what is remembered already. If nothing is left, answer {"topics": []}.`
@@ -411,7 +387,7 @@ func dreamRequest(now time.Time, topics []memory.Topic, left int, items []noted,
 	if len(lines) > 0 {
 		shown := slices.Clone(lines)
 		for i := range shown {
-			shown[i].text = tokens.Cut(shown[i].text, maxTailTokens)
+			shown[i] = shortened(shown[i])
 		}
 		b.WriteString("\nThe latest of the conversation:\n" + transcript(shown))
 	}

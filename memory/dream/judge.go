@@ -43,7 +43,8 @@ type verdict struct {
 // An expiry that cannot be read is none: a fact that is not stored now is lost,
 // for what says so counts as looked at, while one that has outlived its use is
 // retired by the next that contradicts it. A row that has expired already is
-// dropped unless it retires something: then that is what it is for. The error
+// dropped unless it retires something: then that is what it is for, and it holds
+// for an instant. The error
 // wraps ErrUnreadable: the answer has no list of topics.
 func judge(answer object, now time.Time, topics []memory.Topic, items []noted, lines []said) (verdict, error) {
 	var entries []json.RawMessage
@@ -105,13 +106,17 @@ func (j *judging) take(entry object) bool {
 	if err != nil {
 		return false
 	}
-	content := oneLine(entry.text("content"), memory.MaxTopicContent)
-	sources := j.sources(entry.names("from", maxEntries))
-	if content == "" || len(sources) == 0 {
+	content, err := memory.TopicContent(oneLine(entry.text("content"), memory.MaxTopicContent))
+	if err != nil {
+		return false
+	}
+	from := entry.names("from", maxEntries)
+	supersedes := j.supersedes(entry.names("supersedes", maxEntries))
+	sources := j.sources(from, supersedes)
+	if len(sources) == 0 {
 		return false
 	}
 	expires := expiry(entry.text("expires_at"))
-	supersedes := j.supersedes(entry.names("supersedes", maxEntries))
 	ofAgent := entry.text("scope") == scopeAgent
 	if len(supersedes) > 0 {
 		ofAgent = !slices.ContainsFunc(supersedes, func(i int) bool { return j.topics[i].Agent.IsZero() })
@@ -124,8 +129,13 @@ func (j *judging) take(entry object) bool {
 			supersedes = slices.DeleteFunc(supersedes, func(other int) bool { return other == i })
 		}
 	}
-	if (isKnown || !expires.IsZero() && !expires.After(j.now)) && len(supersedes) == 0 {
+	isOver := !expires.IsZero() && !expires.After(j.now)
+	if (isKnown || isOver) && len(supersedes) == 0 {
 		return false
+	}
+	if isOver {
+		// The least that a store can tell from nothing.
+		expires = j.now.Truncate(time.Microsecond).Add(time.Microsecond)
 	}
 	row, twice := j.said[s]
 	if !twice {
@@ -148,21 +158,31 @@ func (j *judging) take(entry object) bool {
 	return true
 }
 
-// sources returns the user's messages that handles lead to.
-func (j *judging) sources(handles []string) (ids []memory.MessageID) {
-	add := func(id memory.MessageID) {
-		if len(ids) < memory.MaxTopicSources && !slices.Contains(ids, id) {
-			ids = append(ids, id)
+// sources returns the user's messages that handles lead to. Those of a topic that
+// is rewritten and cited are among them, but they do not suffice: nothing is
+// learned again from itself.
+func (j *judging) sources(from []string, supersedes []int) (ids []memory.MessageID) {
+	add := func(more ...memory.MessageID) {
+		for _, id := range more {
+			if len(ids) < memory.MaxTopicSources && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
 		}
 	}
-	for _, h := range handles {
+	for _, h := range from {
 		if i, ok := resolve('m', h, len(j.lines)); ok && j.lines[i].users {
 			add(j.lines[i].id)
 		}
 		if i, ok := resolve('x', h, len(j.items)); ok {
-			for _, id := range j.items[i].Sources {
-				add(id)
-			}
+			add(j.items[i].Sources...)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	for _, h := range from {
+		if i, ok := resolve('t', h, len(j.topics)); ok && slices.Contains(supersedes, i) {
+			add(j.topics[i].Sources...)
 		}
 	}
 	return ids
@@ -192,17 +212,17 @@ func expiry(text string) time.Time {
 	return time.Time{}
 }
 
-// oneLine returns text without control and format characters, with single spaces,
-// cut to maxBytes at the end of a character.
+// oneLine returns text without what nobody sees, with single spaces, cut to maxBytes
+// at the end of a character.
 func oneLine(text string, maxBytes int) string {
 	var b strings.Builder
 	space := false
 	for _, r := range text {
-		switch {
-		case unicode.IsSpace(r) || r == '\u2028' || r == '\u2029':
+		if unicode.IsSpace(r) {
 			space = b.Len() > 0
 			continue
-		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == utf8.RuneError:
+		}
+		if isInvisible(r) || r == utf8.RuneError {
 			continue
 		}
 		size := utf8.RuneLen(r)

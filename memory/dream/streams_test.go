@@ -125,7 +125,7 @@ type player struct {
 	path    string
 	store   *sqlite.Store
 	dreamer *dream.Dreamer
-	model   *scripted
+	model   *actor
 	now     time.Time
 	user    memory.UserID
 	agents  map[string]memory.AgentID
@@ -136,7 +136,7 @@ type player struct {
 
 func play(t *testing.T, s stream) score {
 	p := &player{
-		t: t, path: filepath.Join(t.TempDir(), "glovebox.db"), model: &scripted{labels: map[string]labelled{}}, now: streamStart,
+		t: t, path: filepath.Join(t.TempDir(), "glovebox.db"), model: &actor{labels: map[string]labelled{}}, now: streamStart,
 		agents: map[string]memory.AgentID{}, places: map[string]dream.Place{}, session: "main",
 	}
 	p.start()
@@ -338,9 +338,9 @@ type labelled struct {
 	text string
 }
 
-// scripted is a model that gives the answers of a case, with the handles of the
+// actor is a model that gives the answers of a case, with the handles of the
 // prompt that it is shown.
-type scripted struct {
+type actor struct {
 	mu     sync.Mutex
 	at     string
 	now    time.Time
@@ -352,7 +352,7 @@ type scripted struct {
 	failure   error
 }
 
-func (m *scripted) label(name string, l labelled) {
+func (m *actor) label(name string, l labelled) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if name != "" {
@@ -360,13 +360,13 @@ func (m *scripted) label(name string, l labelled) {
 	}
 }
 
-func (m *scripted) answers(t *testing.T, answer json.RawMessage) {
+func (m *actor) answers(t *testing.T, answer json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.answer, m.asked = answer, 0
 }
 
-func (m *scripted) wasAsked(t *testing.T) {
+func (m *actor) wasAsked(t *testing.T) {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -379,7 +379,7 @@ func (m *scripted) wasAsked(t *testing.T) {
 }
 
 // Complete implements llm.Model.
-func (m *scripted) Complete(_ context.Context, r llm.Request) (llm.Response, error) {
+func (m *actor) Complete(_ context.Context, r llm.Request) (llm.Response, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked++
@@ -409,7 +409,7 @@ func readHandles(prompt string) map[labelled]string {
 	return handles
 }
 
-func (m *scripted) say(handles map[labelled]string) (string, error) {
+func (m *actor) say(handles map[labelled]string) (string, error) {
 	var text string
 	if json.Unmarshal(m.answer, &text) == nil && len(m.answer) > 0 && m.answer[0] == '"' {
 		for label := range m.labels {
@@ -469,7 +469,7 @@ func (m *scripted) say(handles map[labelled]string) (string, error) {
 }
 
 // resolve replaces the labels in a list, or in one string.
-func (m *scripted) resolve(value any, handles map[labelled]string) (any, error) {
+func (m *actor) resolve(value any, handles map[labelled]string) (any, error) {
 	switch v := value.(type) {
 	case string:
 		return m.handle(v, handles)
@@ -484,7 +484,7 @@ func (m *scripted) resolve(value any, handles map[labelled]string) (any, error) 
 	return value, nil
 }
 
-func (m *scripted) handle(ref string, handles map[labelled]string) (string, error) {
+func (m *actor) handle(ref string, handles map[labelled]string) (string, error) {
 	label, shown := strings.CutPrefix(ref, "@")
 	if !shown {
 		var stale bool
