@@ -395,4 +395,3 @@ func retryAfter(h http.Header) (time.Duration, bool) {
 	}
 	return 0, false
 }
-

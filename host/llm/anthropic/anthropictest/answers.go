@@ -1,0 +1,283 @@
+package anthropictest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// InputTokens and OutputTokens are what every answer says that it cost.
+const (
+	InputTokens  = 11
+	OutputTokens = 7
+)
+
+// Saying is part of an answer.
+type Saying func(sent Request) Block
+
+// Words are text.
+func Words(text string) Saying {
+	return func(Request) Block { return Block{Type: "text", Text: text} }
+}
+
+// Call is a call of the tool name. Input is JSON, if the model is in order.
+func Call(id, name, input string) Saying {
+	return func(Request) Block { return Block{Type: "tool_use", ID: id, Name: name, Input: json.RawMessage(input)} }
+}
+
+// Thought is a thought with its signature. From then on the script takes it only
+// behind what it was thought about.
+func Thought(thinking string) Saying {
+	return func(sent Request) Block {
+		sent.bind(sign(thinking))
+		return Block{Type: "thinking", Thinking: thinking, Signature: sign(thinking)}
+	}
+}
+
+// Redacted is a thought that is not shown.
+func Redacted(thinking string) Saying {
+	return func(sent Request) Block {
+		sent.bind(redact(thinking))
+		return Block{Type: "redacted_thinking", Data: redact(thinking)}
+	}
+}
+
+// JSON is the part as a server writes it.
+func (b Block) JSON() string {
+	v := map[string]any{"type": b.Type}
+	switch b.Type {
+	case "text":
+		v["text"] = b.Text
+	case "tool_use":
+		v["id"], v["name"], v["input"] = b.ID, b.Name, b.Input
+	case "thinking":
+		v["thinking"], v["signature"] = b.Thinking, b.Signature
+	case "redacted_thinking":
+		v["data"] = b.Data
+	}
+	return encode(v)
+}
+
+// encode writes JSON with <, > and & as they are.
+func encode(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic("anthropictest: " + err.Error())
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// Usage is what an answer says that it cost, beside OutputTokens.
+type Usage struct{ Input, Written, Read int }
+
+func (u Usage) fields(output int) map[string]any {
+	return map[string]any{"input_tokens": u.Input, "cache_creation_input_tokens": u.Written, "cache_read_input_tokens": u.Read, "output_tokens": output}
+}
+
+// Text answers text, whole.
+func Text(text string) Answer { return Finished("end_turn", Words(text)) }
+
+// Cut answers text that the output limit cut off.
+func Cut(text string) Answer { return Finished("max_tokens", Words(text)) }
+
+// Cached answers text, and of what it cost.
+func Cached(text string, usage Usage) Answer { return finished(usage, "end_turn", Words(text)) }
+
+// Calls answers with thoughts, text and tool calls.
+func Calls(said ...Saying) Answer { return Finished("tool_use", said...) }
+
+// Finished answers anything with a stop_reason, in events if it is asked to
+// stream.
+func Finished(reason string, said ...Saying) Answer {
+	return finished(Usage{Input: InputTokens}, reason, said...)
+}
+
+func finished(usage Usage, reason string, said ...Saying) Answer {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		if sent.Stream {
+			stream(w, events(sent, usage, reason, said...))
+			return
+		}
+		blocks := []json.RawMessage{}
+		for _, s := range said {
+			blocks = append(blocks, json.RawMessage(s(sent).JSON()))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		// Not through an encoder: what a thought was must be what is sent.
+		content := make([]string, len(blocks))
+		for i, b := range blocks {
+			content[i] = string(b)
+		}
+		fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%s,"content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":%s}`,
+			encode(sent.Model), strings.Join(content, ","), encode(reason), encode(usage.fields(OutputTokens)))
+	}
+}
+
+// events are those of an answer, each a JSON object.
+func events(sent Request, usage Usage, reason string, said ...Saying) []string {
+	all := []string{
+		encode(map[string]any{"type": "message_start", "message": map[string]any{
+			"id": "msg_1", "type": "message", "role": "assistant", "model": sent.Model, "content": []any{}, "stop_reason": nil, "usage": usage.fields(1),
+		}}),
+		`{"type":"ping"}`,
+	}
+	for i, s := range said {
+		b := s(sent)
+		begun, deltas := b, []map[string]any{}
+		delta := func(kind, field, text string) {
+			for _, piece := range pieces(text) {
+				deltas = append(deltas, map[string]any{"type": kind, field: piece})
+			}
+		}
+		switch b.Type {
+		case "text":
+			begun.Text = ""
+			delta("text_delta", "text", b.Text)
+		case "thinking":
+			begun.Thinking, begun.Signature = "", ""
+			delta("thinking_delta", "thinking", b.Thinking)
+			delta("signature_delta", "signature", b.Signature)
+		case "tool_use":
+			begun.Input = json.RawMessage("{}")
+			delta("input_json_delta", "partial_json", "")
+			delta("input_json_delta", "partial_json", string(b.Input))
+		}
+		all = append(all, fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, i, begun.JSON()))
+		for _, d := range deltas {
+			all = append(all, encode(map[string]any{"type": "content_block_delta", "index": i, "delta": d}))
+		}
+		all = append(all, fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i))
+	}
+	return append(all,
+		encode(map[string]any{"type": "message_delta", "delta": map[string]any{"stop_reason": reason, "stop_sequence": nil}, "usage": map[string]any{"output_tokens": OutputTokens}}),
+		`{"type":"message_stop"}`)
+}
+
+// pieces cuts a text as models do, at most 5 characters at a time; of no text
+// there is one.
+func pieces(text string) []string {
+	all := []string{}
+	runes := []rune(text)
+	for len(runes) > 5 {
+		all = append(all, string(runes[:5]))
+		runes = runes[5:]
+	}
+	return append(all, string(runes))
+}
+
+// stream sends events and flushes each.
+func stream(w http.ResponseWriter, events []string) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	for _, e := range events {
+		var kind struct{ Type string }
+		_ = json.Unmarshal([]byte(e), &kind) // a script may send what is none
+		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind.Type, e)
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// Events answers status 200 with these bytes as a stream.
+func Events(raw string) Answer {
+	return Status(http.StatusOK, raw, "Content-Type", "text/event-stream")
+}
+
+// Started begins to stream text, without end: then goes on with the connection.
+func Started(text string, then Answer) Answer {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		whole := events(sent, Usage{Input: InputTokens}, "end_turn", Words(text))
+		stream(w, whole[:len(whole)-3])
+		then(w, r, sent)
+	}
+}
+
+// Error sends an error of a type as an event.
+func Error(kind, message string) Answer {
+	return func(w http.ResponseWriter, _ *http.Request, _ Request) {
+		stream(w, []string{encode(map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": message}})})
+	}
+}
+
+// Body answers status 200 with a body, whatever it is.
+func Body(body string) Answer { return Status(http.StatusOK, body) }
+
+// Status answers a status with a body. Headers follow as names and values.
+func Status(code int, body string, headers ...string) Answer {
+	return func(w http.ResponseWriter, _ *http.Request, _ Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for i := 0; i+1 < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		w.WriteHeader(code)
+		io.WriteString(w, body)
+	}
+}
+
+// Fault answers an error as Anthropic writes it.
+func Fault(status int, kind, message string) Answer {
+	return Status(status, encode(map[string]any{
+		"type": "error", "error": map[string]any{"type": kind, "message": message}, "request_id": "req_1",
+	}))
+}
+
+// RateLimited answers 429 and after how long to come back, in the form of the
+// Retry-After header.
+func RateLimited(retryAfter string) Answer {
+	return Status(http.StatusTooManyRequests, `{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`, "Retry-After", retryAfter)
+}
+
+// BrokenOff begins an answer and closes the connection in the middle of it.
+func BrokenOff() Answer {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"type":"message","content":[{"type":"te`)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// Disconnected closes the connection without a word more.
+func Disconnected() Answer {
+	return func(http.ResponseWriter, *http.Request, Request) { panic(http.ErrAbortHandler) }
+}
+
+// Ended ends the answer as if it were whole.
+func Ended() Answer { return func(http.ResponseWriter, *http.Request, Request) {} }
+
+// Stalled closes entered, if it is not nil, when the request is there, and sends
+// the first byte of then only after release is closed, or nothing if the client
+// goes first; a nil release is never closed.
+func Stalled(entered chan<- struct{}, release <-chan struct{}, then Answer) Answer {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		if entered != nil {
+			close(entered)
+		}
+		select {
+		case <-release:
+			then(w, r, sent)
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// Endless streams text, or sends one, that never ends.
+func Endless() Answer {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		more := strings.Repeat("a", 1<<16)
+		if sent.Stream {
+			stream(w, events(sent, Usage{}, "", Words("a"))[:3])
+			more = `event: content_block_delta` + "\n" + `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + more + `"}}` + "\n\n"
+		} else {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"type":"message","content":[{"type":"text","text":"`)
+		}
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, more); err != nil {
+				return
+			}
+		}
+	}
+}
