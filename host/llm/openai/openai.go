@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -40,7 +39,9 @@ type Config struct {
 	// Name of the model.
 	Name string
 	// Timeout bounds one attempt, from the connection to the last byte; zero
-	// means 2 minutes. A model that did not answer in time is not asked again.
+	// means 2 minutes. Of a stream it bounds the time to the first byte and each
+	// silence after it, and ten times as much the whole, without the time that the
+	// caller takes. A model that did not answer in time is not asked again.
 	Timeout time.Duration
 	// MaxRetries is how often a request that failed in passing (429, 5xx, no or
 	// a broken connection) is sent again; zero means 3, negative means never,
@@ -85,9 +86,16 @@ const (
 	maxDelay          = 20 * time.Second
 	maxResponseBytes  = 16 << 20
 	maxErrorBytes     = 64 << 10
+
+	// streamTimeouts is how many times Timeout a stream may take in all.
+	streamTimeouts = 10
+	// afterTheEnd is how long the rest of a stream, which is only what it cost,
+	// is waited for, and forTheConnection the end of the response.
+	afterTheEnd      = 5 * time.Second
+	forTheConnection = 100 * time.Millisecond
 )
 
-// Model is an llm.Model. It is safe for concurrent use.
+// Model is an llm.Streamer. It is safe for concurrent use.
 type Model struct {
 	chat    openai.ChatCompletionService
 	name    string
@@ -100,7 +108,7 @@ type Model struct {
 	dialect atomic.Pointer[dialect]
 }
 
-var _ llm.Model = (*Model)(nil)
+var _ llm.Streamer = (*Model)(nil)
 
 // dialect is where servers and models of one protocol differ.
 type dialect struct {
@@ -112,7 +120,22 @@ type dialect struct {
 	ownTemperature bool
 	// noToolChoice: the server cannot be told to call no tools.
 	noToolChoice bool
+	// schema is how far the server can be held to the form of an answer.
+	schema schemaSupport
+	// noStreamUsage: the server does not know that a stream may end with what it
+	// cost. noStream: it does not stream; OpenAI does not, of some models, to
+	// organisations that it has not verified.
+	noStreamUsage, noStream bool
 }
+
+// schemaSupport is how a server is asked for JSON, the strictest way first.
+type schemaSupport int
+
+const (
+	schemaHeld    schemaSupport = iota // to the very schema
+	schemaAnyJSON                      // to JSON; the schema is in words
+	schemaInWords                      // to nothing
+)
 
 // New returns a model. It reads no environment and opens no connection.
 func New(c Config) (*Model, error) {
@@ -188,15 +211,25 @@ func boundResponse(r *http.Request, next option.MiddlewareNext) (*http.Response,
 // llm.ErrEmpty, and nothing of the SDK's, whose errors hold the request and so
 // the key.
 func (m *Model) Complete(ctx context.Context, r llm.Request) (llm.Response, error) {
+	return m.ask(ctx, r, nil)
+}
+
+// Stream implements llm.Streamer, with the errors of Complete. A server that does
+// not stream, or not to this account, has its answer given out at once.
+func (m *Model) Stream(ctx context.Context, r llm.Request, each func(text string)) (llm.Response, error) {
+	return m.ask(ctx, r, each)
+}
+
+func (m *Model) ask(ctx context.Context, r llm.Request, each func(string)) (llm.Response, error) {
 	d := *m.dialect.Load()
 	for attempt := 0; ; {
-		response, failed := m.attempt(ctx, r, d)
+		response, failed := m.attempt(ctx, r, d, each)
 		switch {
 		case failed == nil:
 			return response, nil
 		case ctx.Err() != nil:
 			return llm.Response{}, m.wrap(ctx.Err())
-		case d.learn(failed.param):
+		case d.learn(failed.param, r, each != nil):
 			// Each lesson is learned once, so this ends.
 			learned := d
 			m.dialect.Store(&learned)
@@ -221,8 +254,9 @@ func (m *Model) Complete(ctx context.Context, r llm.Request) (llm.Response, erro
 func (m *Model) wrap(err error) error { return fmt.Errorf("ask %s: %w", m, err) }
 
 // learn takes from a refused parameter what the server does not understand, and
-// reports whether there was something to learn.
-func (d *dialect) learn(param string) bool {
+// reports whether there was something to learn: a parameter that r does not have
+// was not refused.
+func (d *dialect) learn(param string, r llm.Request, streams bool) bool {
 	switch {
 	case param == "max_tokens" && !d.completionTokens:
 		d.completionTokens = true
@@ -232,108 +266,138 @@ func (d *dialect) learn(param string) bool {
 		d.ownTemperature = true
 	case param == "tool_choice" && !d.noToolChoice:
 		d.noToolChoice = true
+	case param == "response_format" && r.Schema != nil && d.schema < schemaInWords:
+		d.schema++
+	case param == "stream_options" && streams && !d.noStream && !d.noStreamUsage:
+		d.noStreamUsage = true
+	case param == "stream" && streams && !d.noStream:
+		d.noStream = true
 	default:
 		return false
 	}
 	return true
 }
 
-// failure is an attempt without an answer.
-type failure struct {
-	kind    error  // one of package llm's
-	what    string // in the host's own words
-	param   string // that the server refuses
-	passing bool   // the same request may succeed soon
-	after   time.Duration
-	waits   bool // the server says after
-}
-
-func (f *failure) Error() string { return f.what + ": " + f.kind.Error() }
-func (f *failure) Unwrap() error { return f.kind }
-
-// delay before the next attempt: what the server says, or else twice as long
-// each time. Chance spreads those who failed together: up to a tenth later than
-// the server says, up to half earlier than the schedule.
-func (f *failure) delay(attempt int) time.Duration {
-	if f.waits {
-		return f.after + rand.N(f.after/10+1)
-	}
-	full := min(firstDelay<<attempt, maxDelay)
-	return full - rand.N(full/2)
-}
-
-// attempt asks once.
-func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect) (llm.Response, *failure) {
-	ctx, cancel := context.WithTimeout(ctx, m.timeout)
-	defer cancel()
-	params, wrong := m.params(r, d)
+// attempt asks once. With each, which may be nil, the server is asked to stream.
+// A failure after the first piece is not passing, and teaches nothing.
+func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func(string)) (llm.Response, *failure) {
+	streams := each != nil && !d.noStream
+	params, wrong := m.params(r, d, streams)
 	if wrong != nil {
 		return llm.Response{}, wrong
 	}
+	caller := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var raw *http.Response
-	completion, err := m.chat.New(ctx, params, option.WithResponseInto(&raw))
+	options := []option.RequestOption{option.WithResponseBodyInto(&raw)}
+	wait := &patience{cancel: cancel, silence: m.timeout, left: m.timeout}
+	if streams {
+		options = append(options, option.WithJSONSet("stream", true))
+		wait.left *= streamTimeouts
+	}
+	var err error
+	var failed *failure
+	wait.during(func() {
+		_, err = m.chat.New(ctx, params, options...)
+		if raw != nil && raw.StatusCode >= 300 {
+			failed = refusal(raw)
+		}
+	})
+	if raw != nil {
+		defer raw.Body.Close()
+	}
 	switch {
-	case raw != nil && raw.StatusCode >= 300:
-		return llm.Response{}, refusal(raw)
+	case failed != nil:
+		return llm.Response{}, failed
 	case err != nil:
 		return llm.Response{}, m.broken(ctx, err)
 	}
-	response := llm.Response{
-		InputTokens: count(completion.Usage.PromptTokens), OutputTokens: count(completion.Usage.CompletionTokens),
-		Model: m.name,
-	}
-	if response.InputTokens == 0 {
-		response.InputTokens = r.Tokens()
-	}
-	// Prefixes are kept without being asked for, so a breakpoint says nothing
-	// here.
-	response.CachedTokens = min(count(completion.Usage.PromptTokensDetails.CachedTokens), response.InputTokens)
-	if len(completion.Choices) == 0 {
-		return response, &failure{kind: llm.ErrEmpty, what: "no choices"}
-	}
-	choice := completion.Choices[0]
-	response.Truncated = choice.FinishReason == "length"
-	if len(r.Tools) > 0 {
-		response.ToolCalls = calls(choice.Message.ToolCalls)
-	}
-	if strings.TrimSpace(choice.Message.Content) != "" {
-		response.Text = choice.Message.Content
-	}
-	if response.Text == "" && len(response.ToolCalls) == 0 {
-		if choice.Message.Refusal != "" || choice.FinishReason == "content_filter" {
-			// A refusal is no answer: it must not become a summary.
-			return llm.Response{}, &failure{kind: llm.ErrRefused, what: "the model declines"}
+	wait.body = raw.Body
+	a := answer{speech: speech{each: each}}
+	err = a.read(wait, func() error {
+		if a.reason != "" {
+			wait.silence = afterTheEnd
 		}
-		return response, &failure{kind: llm.ErrEmpty, what: "no content"}
+		return ctx.Err()
+	})
+	_, told := errors.AsType[*failure](err)
+	switch {
+	case err != nil && (a.reason == "" || told || caller.Err() != nil):
+		failed = m.broken(ctx, err)
+	case err == nil:
+		// What is read to its end leaves the connection to the next request.
+		wait.silence = forTheConnection
+		_, _ = io.CopyN(io.Discard, wait, maxErrorBytes)
 	}
-	if response.OutputTokens == 0 {
-		said := llm.Message{Text: response.Text, ToolCalls: response.ToolCalls}
-		response.OutputTokens = llm.Request{Messages: []llm.Message{said}}.Tokens()
+	response := llm.Response{}
+	if failed == nil {
+		response, failed = a.end(r)
 	}
-	return response, nil
+	if failed != nil && a.speech.begun() {
+		failed.passing, failed.param = false, ""
+	}
+	if failed == nil || errors.Is(failed, llm.ErrEmpty) {
+		response.Model = m.name
+	}
+	return response, failed
 }
 
-// count takes a server's count if it can be one.
-func count(n int64) int {
-	if n < 0 || n > 1<<30 {
-		return 0
-	}
-	return int(n)
+// patience reads what a server sends, and cancels the request when nothing comes
+// for too long, or not all of it in time. What is done with it meanwhile does not
+// count.
+type patience struct {
+	body          io.Reader
+	cancel        context.CancelCauseFunc
+	silence, left time.Duration
 }
 
-// calls takes what the server says that the model asked for.
-func calls(sent []openai.ChatCompletionMessageToolCallUnion) []llm.ToolCall {
-	var all []llm.ToolCall
-	for _, c := range sent[:min(len(sent), llm.MaxToolCalls)] {
-		all = append(all, llm.ToolCall{ID: c.ID, Name: c.Function.Name, Input: json.RawMessage(c.Function.Arguments)})
-	}
-	return llm.ParseToolCalls(all)
+// lateError says that a server took too long.
+type lateError struct{ limit time.Duration }
+
+func (e *lateError) Error() string { return "no answer within " + e.limit.String() }
+
+func (p *patience) Read(b []byte) (n int, err error) {
+	p.during(func() { n, err = p.body.Read(b) })
+	return n, err
 }
 
-// params writes a request. The error is that of a tool whose parameters are not
-// a JSON object.
-func (m *Model) params(r llm.Request, d dialect) (openai.ChatCompletionNewParams, *failure) {
+func (p *patience) during(f func()) {
+	began, limit := time.Now(), min(p.silence, p.left)
+	timer := time.AfterFunc(limit, func() { p.cancel(&lateError{limit}) })
+	f()
+	timer.Stop()
+	p.left -= time.Since(began)
+}
+
+// params writes a request. The error is that of a schema, or of a tool's
+// parameters, that are not a JSON object.
+func (m *Model) params(r llm.Request, d dialect, streams bool) (openai.ChatCompletionNewParams, *failure) {
 	p := openai.ChatCompletionNewParams{Model: m.name}
+	if streams && !d.noStreamUsage {
+		p.StreamOptions.IncludeUsage = openai.Bool(true)
+	}
+	system := r.System
+	if s := r.Schema; s != nil {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(s.JSON, &object); err != nil || object == nil || !llm.ValidToolName(s.Name) {
+			return p, &failure{kind: llm.ErrRefused, what: "the schema " + strconv.Quote(s.Name) + " has no name of 1 to 64 letters, digits, '_' or '-', or is not a JSON object"}
+		}
+		switch d.schema {
+		case schemaHeld:
+			p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
+				// As it was written: models answer in the order of its properties.
+				JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: s.Name, Schema: s.JSON, Strict: openai.Bool(true)},
+			}
+		case schemaAnyJSON:
+			p.ResponseFormat.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
+		}
+		if d.schema > schemaHeld {
+			// Servers that promise JSON insist that the prompt asks for it by
+			// that word.
+			system = strings.TrimLeft(system+"\n\nAnswer with one JSON value of this JSON Schema and nothing else:\n"+string(s.JSON), "\n")
+		}
+	}
 	for _, t := range r.Tools {
 		function := shared.FunctionDefinitionParam{Name: t.Name}
 		if t.Description != "" {
@@ -352,8 +416,8 @@ func (m *Model) params(r llm.Request, d dialect) (openai.ChatCompletionNewParams
 	if r.NoCalls && len(p.Tools) > 0 {
 		p.ToolChoice.OfAuto = openai.String("none")
 	}
-	if r.System != "" {
-		p.Messages = append(p.Messages, openai.SystemMessage(r.System))
+	if system != "" {
+		p.Messages = append(p.Messages, openai.SystemMessage(system))
 	}
 	for _, message := range r.Messages {
 		p.Messages = append(p.Messages, messages(message)...)
@@ -410,111 +474,4 @@ func wireID(id string) string {
 	}
 	sum := sha256.Sum256([]byte(id))
 	return "call_" + hex.EncodeToString(sum[:16])
-}
-
-// broken explains an attempt without a status or without a body that can be
-// read.
-func (m *Model) broken(ctx context.Context, err error) *failure {
-	if ctx.Err() != nil {
-		// A model that took all of its time will take it again.
-		return &failure{kind: llm.ErrUnavailable, what: "no answer within " + m.timeout.String()}
-	}
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &failure{kind: llm.ErrUnavailable, what: "an answer of more than " + strconv.FormatInt(tooLarge.Limit, 10) + " bytes"}
-	}
-	if refused, ok := errors.AsType[*url.Error](err); ok {
-		what := refused.Err.Error()
-		if m.key != "" {
-			what = strings.ReplaceAll(what, m.key, "[key]")
-		}
-		return &failure{kind: llm.ErrUnavailable, what: what, passing: true}
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &failure{kind: llm.ErrUnavailable, what: "the answer breaks off", passing: true}
-	}
-	// What a decoder complains about quotes what it reads.
-	return &failure{kind: llm.ErrUnavailable, what: "the answer is not of the protocol"}
-}
-
-// refusal explains a status. Of the server's own words, which are external, only
-// a code that is a plain identifier gets into the error; the message is only
-// searched.
-func refusal(response *http.Response) *failure {
-	body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
-	var said struct {
-		Error   json.RawMessage
-		Message string
-	}
-	var detail struct {
-		Message, Type, Param string
-		Code                 any
-	}
-	// Servers put an object, a text or nothing where OpenAI puts an object;
-	// what does not fit says nothing.
-	_ = json.Unmarshal(body, &said)
-	if json.Unmarshal(said.Error, &detail) != nil {
-		_ = json.Unmarshal(said.Error, &detail.Message)
-	}
-	code, _ := detail.Code.(string)
-	status := response.StatusCode
-	f := &failure{kind: llm.ErrRefused, what: "status " + strconv.Itoa(status)}
-	if isIdentifier(code) {
-		f.what += " " + code
-	}
-	f.after, f.waits = retryAfter(response.Header)
-	switch {
-	case status < 400:
-		f.what += ", a redirect, which is not followed"
-	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired, code == "insufficient_quota":
-		f.kind = llm.ErrAuth
-	case status == http.StatusTooManyRequests:
-		f.kind, f.passing = llm.ErrRateLimited, true
-	case status == http.StatusRequestEntityTooLarge, status == http.StatusBadRequest && isTooLong(code, detail.Type, detail.Message, said.Message):
-		f.kind = llm.ErrContextTooLong
-	case status == http.StatusNotImplemented:
-	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly:
-		f.kind, f.passing = llm.ErrUnavailable, true
-	case status == http.StatusBadRequest:
-		f.param = detail.Param
-	}
-	return f
-}
-
-func isIdentifier(code string) bool {
-	return code != "" && len(code) <= 48 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
-}
-
-// isTooLong knows OpenAI's code, llama.cpp's type and the sentences of vLLM,
-// Ollama and others, who have neither.
-func isTooLong(code, kind string, messages ...string) bool {
-	if code == "context_length_exceeded" || kind == "exceed_context_size_error" {
-		return true
-	}
-	for _, message := range messages {
-		message = strings.ToLower(message)
-		for _, words := range []string{"context length", "context window", "context size", "prompt is too long", "input is too long"} {
-			if strings.Contains(message, words) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// retryAfter reads how long the server wants to be left alone: seconds or a
-// date, or milliseconds as OpenAI writes them.
-func retryAfter(h http.Header) (time.Duration, bool) {
-	for _, header := range []struct {
-		name string
-		unit time.Duration
-	}{{"Retry-After-Ms", time.Millisecond}, {"Retry-After", time.Second}} {
-		if n, err := strconv.ParseFloat(h.Get(header.name), 64); err == nil && n >= 0 {
-			// Whatever is beyond the longest wait is all the same.
-			return time.Duration(min(n, float64(time.Hour/header.unit)) * float64(header.unit)), true
-		}
-	}
-	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
-		return min(max(time.Until(at), 0), time.Hour), true
-	}
-	return 0, false
 }

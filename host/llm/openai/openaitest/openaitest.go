@@ -4,6 +4,7 @@
 package openaitest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -67,9 +68,30 @@ type Request struct {
 	MaxCompletionTokens *int      `json:"max_completion_tokens"`
 	Temperature         *float64  `json:"temperature"`
 	Stream              bool      `json:"stream"`
+	// StreamOptions only with Stream.
+	StreamOptions  *StreamOptions  `json:"stream_options"`
+	ResponseFormat *ResponseFormat `json:"response_format"`
 	// Header is the request's, At when it came.
 	Header http.Header `json:"-"`
 	At     time.Time   `json:"-"`
+}
+
+// StreamOptions says whether a stream ends with what it cost.
+type StreamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// ResponseFormat is of type "json_schema", with a JSONSchema, or "json_object".
+type ResponseFormat struct {
+	Type       string      `json:"type"`
+	JSONSchema *JSONSchema `json:"json_schema"`
+}
+
+// JSONSchema is the form of an answer.
+type JSONSchema struct {
+	Name   string          `json:"name"`
+	Schema json.RawMessage `json:"schema"`
+	Strict bool            `json:"strict"`
 }
 
 // Answer is one step of a script. It runs on the server's goroutine; the HTTP
@@ -132,23 +154,74 @@ func (s *Script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r, sent)
 }
 
-// RoundTrip serves one request without a network. An Answer that panics with
-// http.ErrAbortHandler is a connection that breaks.
-func (s *Script) RoundTrip(r *http.Request) (response *http.Response, err error) {
-	defer func() {
-		if p := recover(); p == http.ErrAbortHandler {
-			response, err = nil, io.ErrUnexpectedEOF
-		} else if p != nil {
-			panic(p)
-		}
+// RoundTrip serves one request without a network. What the Answer writes is read
+// as it comes; one that panics with http.ErrAbortHandler is a connection that
+// breaks.
+func (s *Script) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, writer := io.Pipe()
+	wire := &wire{header: http.Header{}, body: writer, begun: make(chan *http.Response, 1)}
+	broken := make(chan struct{})
+	stop := context.AfterFunc(r.Context(), func() { body.CloseWithError(r.Context().Err()) })
+	go func() {
+		defer stop()
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+				wire.WriteHeader(http.StatusOK)
+				writer.Close()
+			case http.ErrAbortHandler:
+				writer.CloseWithError(io.ErrUnexpectedEOF)
+				close(broken)
+			default:
+				panic(p)
+			}
+		}()
+		s.ServeHTTP(wire, r)
 	}()
-	recorder := httptest.NewRecorder()
-	s.ServeHTTP(recorder, r)
-	if err := r.Context().Err(); err != nil {
-		return nil, err
+	select {
+	case response := <-wire.begun:
+		response.Body, response.Request = body, r
+		return response, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	case <-broken:
+		select {
+		case response := <-wire.begun: // both at once
+			response.Body, response.Request = body, r
+			return response, nil
+		default:
+			return nil, io.ErrUnexpectedEOF
+		}
 	}
-	return recorder.Result(), nil
 }
+
+// wire is the server's end of a RoundTrip. It is used by one goroutine.
+type wire struct {
+	header http.Header
+	body   *io.PipeWriter
+	begun  chan *http.Response // of one
+	status int
+}
+
+func (w *wire) Header() http.Header { return w.header }
+
+func (w *wire) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+		w.begun <- &http.Response{
+			StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: w.header.Clone(), ContentLength: -1,
+		}
+	}
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return w.body.Write(b)
+}
+
+// Flush sends what there is of an answer: at the least that there will be one.
+func (w *wire) Flush() { w.WriteHeader(http.StatusOK) }
 
 // maxRequestBytes is more than any test sends.
 const maxRequestBytes = 64 << 20
@@ -177,10 +250,34 @@ func read(r *http.Request) (Request, error) {
 	if sent.MaxTokens != nil && sent.MaxCompletionTokens != nil {
 		return sent, fmt.Errorf("two names for one limit")
 	}
+	if sent.StreamOptions != nil && !sent.Stream {
+		return sent, fmt.Errorf("options of a stream, and no stream")
+	}
+	if err := sent.checkFormat(); err != nil {
+		return sent, err
+	}
 	if err := checkTools(sent.Tools); err != nil {
 		return sent, err
 	}
 	return sent, check(sent.Messages)
+}
+
+// checkFormat holds the form of an answer against OpenAI's rules.
+func (r Request) checkFormat() error {
+	switch f := r.ResponseFormat; {
+	case f == nil:
+	case f.Type == "json_schema" && f.JSONSchema != nil:
+		if s := f.JSONSchema; !isName(s.Name) || !s.Strict || !isObject(string(s.Schema)) {
+			return fmt.Errorf("the schema %q, strict %t: %s", s.Name, s.Strict, s.Schema)
+		}
+	case f.Type == "json_object" && f.JSONSchema == nil:
+		if !slices.ContainsFunc(r.Messages, func(m Message) bool { return strings.Contains(m.Content, "JSON") }) {
+			return fmt.Errorf("a JSON object of messages that do not contain the word JSON")
+		}
+	default:
+		return fmt.Errorf("a response format of type %q", f.Type)
+	}
+	return nil
 }
 
 func checkTools(tools []Tool) error {
@@ -307,19 +404,32 @@ func Calls(text string, calls ...ToolCall) Answer {
 	return finished(Message{Role: "assistant", Content: text, ToolCalls: calls}, "tool_calls", nil)
 }
 
+// finished answers whole or, to a request for a stream, in pieces.
 func finished(m Message, reason string, cached *int) Answer {
-	usage := map[string]any{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens}
-	if cached != nil {
-		usage["prompt_tokens_details"] = map[string]any{"cached_tokens": *cached}
-	}
-	return func(w http.ResponseWriter, _ *http.Request, sent Request) {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		if sent.Stream {
+			steps := []Step{Piece(m.Content), Deltas(m.ToolCalls...), Finish(reason)}
+			if sent.StreamOptions != nil && sent.StreamOptions.IncludeUsage {
+				steps = append(steps, Usage(cached))
+			}
+			Stream(append(steps, Done())...)(w, r, sent)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(map[string]any{
 			"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": sent.Model,
 			"choices": []any{map[string]any{"index": 0, "finish_reason": reason, "message": m}},
-			"usage":   usage,
+			"usage":   cost(cached),
 		})
 	}
+}
+
+func cost(cached *int) map[string]any {
+	usage := map[string]any{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens}
+	if cached != nil {
+		usage["prompt_tokens_details"] = map[string]any{"cached_tokens": *cached}
+	}
+	return usage
 }
 
 // Body answers status 200 with a body, whatever it is.
@@ -356,8 +466,7 @@ func RateLimited(retryAfter string) Answer {
 	return Status(http.StatusTooManyRequests, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`, "Retry-After", retryAfter)
 }
 
-// BrokenOff begins an answer and closes the connection in the middle of it. It
-// needs a Server.
+// BrokenOff begins an answer, whole, and closes the connection in the middle of it.
 func BrokenOff() Answer {
 	return func(w http.ResponseWriter, r *http.Request, sent Request) {
 		w.Header().Set("Content-Length", "1000")
