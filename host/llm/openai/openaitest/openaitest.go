@@ -71,9 +71,11 @@ type Request struct {
 	// StreamOptions only with Stream.
 	StreamOptions  *StreamOptions  `json:"stream_options"`
 	ResponseFormat *ResponseFormat `json:"response_format"`
-	// Header is the request's, At when it came.
+	// Header is the request's, At when it came, and From the client's address, which
+	// is that of its connection.
 	Header http.Header `json:"-"`
 	At     time.Time   `json:"-"`
+	From   string      `json:"-"`
 }
 
 // StreamOptions says whether a stream ends with what it cost.
@@ -228,7 +230,7 @@ const maxRequestBytes = 64 << 20
 
 // read takes a request apart and returns what is wrong with it.
 func read(r *http.Request) (Request, error) {
-	sent := Request{Header: r.Header.Clone(), At: time.Now()}
+	sent := Request{Header: r.Header.Clone(), At: time.Now(), From: r.RemoteAddr}
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || r.URL.RawQuery != "" {
 		return sent, fmt.Errorf("%s %s", r.Method, r.URL.RequestURI())
 	}
