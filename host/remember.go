@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -163,15 +164,7 @@ func (h *Host) drain(ctx context.Context, turn compaction.Turn, a agent, c *cour
 	}
 	ctx, cancel := context.WithDeadline(ctx, c.drainUntil)
 	defer cancel()
-	ctx, leave, err := h.enterDream(ctx, turn.User)
-	if err != nil || ctx.Err() != nil {
-		if err == nil {
-			leave()
-		}
-		return false
-	}
-	defer leave()
-	return h.dreams.Mini(ctx, dream.Place{User: turn.User, Agent: turn.Agent, Session: turn.Session}, leaving)
+	return ctx.Err() == nil && h.dreams.Mini(ctx, dream.Place{User: turn.User, Agent: turn.Agent, Session: turn.Session}, leaving)
 }
 
 // learners are the sessions that something is learned from after turns. However
@@ -242,24 +235,12 @@ func (h *Host) learn(at dream.Place) {
 			return
 		}
 		for again := true; again; again = h.learners.end(at.Session) {
-			if err := h.learnNow(at); err != nil {
-				h.learners.forget(at.Session)
-				return
+			err := h.dreams.AfterTurn(h.ending, at)
+			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, memory.ErrWiped) {
+				h.log.Warn("extraction after a turn", "session", at.Session, "error", err)
 			}
 		}
 	}()
-}
-
-func (h *Host) learnNow(at dream.Place) error {
-	ctx, leave, err := h.enterDream(h.ending, at.User)
-	if err != nil {
-		return err // being wiped
-	}
-	defer leave()
-	if err = h.dreams.AfterTurn(ctx, at); err != nil && ctx.Err() == nil {
-		h.log.Warn("extraction after a turn", "session", at.Session, "error", err)
-	}
-	return err
 }
 
 // Dream merges what is new of a user with an agent into the topics, now, whether a
@@ -267,7 +248,8 @@ func (h *Host) learnNow(at dream.Place) error {
 // if it was one; beside an error it tells of those before it. Errors are those of
 // dream.Dreamer, memory.ErrNotFound, memory.ErrWiped, ErrClosed, and
 // memory.ErrInvalid for an agent without structured memory.
-func (h *Host) Dream(ctx context.Context, user memory.UserID, agent string) (report dream.Report, err error) {
+func (h *Host) Dream(ctx context.Context, user memory.UserID, agent string) (dream.Report, error) {
+	var report dream.Report
 	end, err := h.background.Begin()
 	if err != nil {
 		return report, fmt.Errorf("dream: the host is %w", err)
@@ -291,12 +273,6 @@ func (h *Host) Dream(ctx context.Context, user memory.UserID, agent string) (rep
 	case h.dreams == nil:
 		return report, fmt.Errorf("dream: %w", dream.ErrNoModel)
 	}
-	ctx, leave, err := h.enterDream(ctx, who.ID)
-	if err != nil {
-		return report, fmt.Errorf("dream: %w", err)
-	}
-	defer leave()
-	defer func() { err = wipedMeanwhile(ctx, err) }()
 	sessions, err := h.undreamt(ctx, who.ID, a.ID)
 	if err != nil {
 		return report, fmt.Errorf("dream: %w", err)
