@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -62,8 +63,8 @@ type Config struct {
 	// with it: equal marks would change it with every turn. A lower mark makes
 	// changes rarer and shows less of the conversation.
 	LowMark float64
-	// Now is the clock of the spend guard and the circuit breaker; nil means
-	// time.Now.
+	// Now is the clock of the spend guard, of the circuit breaker and of resumed
+	// runs; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -169,7 +170,11 @@ type Engine struct {
 	busy     map[pair]struct{}
 	sessions map[memory.SessionID]*sessionState
 	breaker  breaker
-	counts   Counts
+	counts   map[memory.Trigger]Counts
+	// unresumed are the runs of an earlier process that nobody has taken up yet;
+	// resumed says that they were looked for.
+	unresumed map[memory.SessionID]struct{}
+	resumed   bool
 }
 
 type pair struct {
@@ -177,9 +182,19 @@ type pair struct {
 	user  memory.UserID
 }
 
-// Counts are how often triggers ended in which way since the engine was made.
+// Counts are how often a trigger ended in which way since the engine was made:
+// Fired ran to their end, Failed did not, the others were skipped. A run that is
+// not due is none, nor is one that Close ended and Resume will take up.
 type Counts struct {
 	Fired, Busy, Inactive, Nothing, Failed int
+}
+
+func (c *Counts) add(other Counts) {
+	c.Fired += other.Fired
+	c.Busy += other.Busy
+	c.Inactive += other.Inactive
+	c.Nothing += other.Nothing
+	c.Failed += other.Failed
 }
 
 // New returns an engine. Sources gives the sources of a user, in the order in
@@ -200,12 +215,13 @@ func New(store memory.Store, summarizer Summarizer, config Config, sources func(
 	return &Engine{
 		store: store, summarizer: summarizer, config: config, sources: sources, log: log, now: now, local: local != nil && local.Local(),
 		background: ctx, stop: cancel, busy: map[pair]struct{}{}, sessions: map[memory.SessionID]*sessionState{},
+		counts: map[memory.Trigger]Counts{}, unresumed: map[memory.SessionID]struct{}{},
 	}
 }
 
 // Close cancels what runs in the background and waits for it, at most until
-// ctx is done. Every pass that was finished is kept. Triggers fail with
-// ErrClosed from then on.
+// ctx is done. Every pass that was finished is kept, and what is left of a
+// cadence run is for Resume. Triggers fail with ErrClosed from then on.
 func (e *Engine) Close(ctx context.Context) error {
 	e.running.Close()
 	e.stop()
@@ -218,11 +234,20 @@ func (e *Engine) Close(ctx context.Context) error {
 // Idle waits until no run is going on, in the background or not.
 func (e *Engine) Idle(ctx context.Context) error { return e.running.Wait(ctx) }
 
-// Counts returns the counts so far.
+// Counts returns the counts so far, of all triggers together.
 func (e *Engine) Counts() Counts {
+	var sum Counts
+	for _, c := range e.CountsByTrigger() {
+		sum.add(c)
+	}
+	return sum
+}
+
+// CountsByTrigger returns the counts so far; a trigger that never ran has none.
+func (e *Engine) CountsByTrigger() map[memory.Trigger]Counts {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.counts
+	return maps.Clone(e.counts)
 }
 
 // tryLock takes the pair without waiting. The caller calls unlock once.
@@ -245,6 +270,9 @@ func (e *Engine) tryLock(t Turn) (unlock func(), ok bool) {
 // returns when the run is over, so that the caller chooses the background; it
 // never touches what an answer waits for. A run that is not due returns a
 // report of OutcomeSkipped with ReasonNotDue and leaves no record.
+//
+// What has begun is known to the store until it is over. A run that ctx or Close
+// ends is not: Resume takes it up.
 func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	report := Report{Trigger: memory.TriggerCadence, Outcome: memory.OutcomeSkipped, Reason: ReasonNotDue, At: t.At}
 	if e.config.Interval <= 0 || t.Exchanges == 0 || t.Exchanges%e.config.Interval != 0 {
@@ -259,15 +287,33 @@ func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.background, cancel)()
-	session, err := e.store.Session(ctx, t.User, t.Session)
-	if err != nil {
-		return report, fmt.Errorf("cadence: %w", err)
-	}
+	return e.cadence(ctx, t, report, nil)
+}
+
+// cadence runs a cadence run that is due; begun is set if an earlier process
+// began it.
+func (e *Engine) cadence(ctx context.Context, t Turn, report Report, begun *memory.PendingRun) (Report, error) {
 	unlock, ok := e.tryLock(t)
 	if !ok {
 		return e.skip(ctx, t, report, ReasonBusy)
 	}
 	defer unlock()
+	if left := e.takeUp(t.Session); begun != nil && !left {
+		return report, errTakenUp
+	}
+	report, err := e.cadenceAlone(ctx, t, report, begun)
+	if err == nil || ctx.Err() == nil {
+		e.endPending(ctx, t)
+	} // else it is not over: the row that says so stays
+	return report, err
+}
+
+// cadenceAlone is for who holds the pair.
+func (e *Engine) cadenceAlone(ctx context.Context, t Turn, report Report, begun *memory.PendingRun) (Report, error) {
+	session, err := e.store.Session(ctx, t.User, t.Session)
+	if err != nil {
+		return report, fmt.Errorf("cadence: %w", err)
+	}
 	if !session.HasRealUserActivity() {
 		return e.skip(ctx, t, report, ReasonInactive)
 	}
@@ -278,7 +324,17 @@ func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	if !e.hasOldMessages(frontier.Items) {
 		return e.skip(ctx, t, report, ReasonNothing)
 	}
-	return e.run(ctx, t, report, e.window(frontier, session, t.At))
+	w := e.window(frontier, session, t.At)
+	if begun == nil {
+		// Without the row a restart forgets the run; the run itself needs none.
+		if err := e.store.PutPendingRun(ctx, pendingRun(t)); err != nil && ctx.Err() == nil {
+			e.log.WarnContext(ctx, "cadence: record that the run has begun", "session", t.Session, "error", err)
+		}
+	} else if i := newestRefresh(frontier.Items); i >= 0 && !frontier.Items[i].Message.At.Before(begun.At) {
+		// The sources were asked before the process ended.
+		w = window{}
+	}
+	return e.run(ctx, t, report, w)
 }
 
 // run asks the sources and then sweeps: with the new refresh in place, the
@@ -289,7 +345,13 @@ func (e *Engine) run(ctx context.Context, t Turn, report Report, window window) 
 	refresh, refreshErr := e.refresh(ctx, ctx, t, window)
 	sweep, sweepErr := e.sweep(ctx, t, e.continuous())
 	report.Refresh, report.Sweep, report.Took = refresh, sweep, time.Since(began)
-	return e.finish(ctx, t, report, errors.Join(refreshErr, sweepErr))
+	err := errors.Join(refreshErr, sweepErr)
+	if err != nil && ctx.Err() != nil {
+		// Nothing is counted or recorded of a run that will be resumed.
+		report.Outcome, report.Reason = memory.OutcomeFailed, ctx.Err().Error()
+		return report, err
+	}
+	return e.finish(ctx, t, report, err)
 }
 
 // Gap runs before a message is handled if its user was away for longer than
@@ -436,19 +498,22 @@ func (e *Engine) finish(ctx context.Context, t Turn, report Report, runErr error
 	case report.Reason == "":
 		report.Outcome = memory.OutcomeDone
 	}
-	e.mu.Lock()
+	var ended Counts
 	switch {
 	case runErr != nil:
-		e.counts.Failed++
+		ended.Failed = 1
 	case report.Reason == ReasonBusy || report.Reason == ReasonBusySession:
-		e.counts.Busy++
+		ended.Busy = 1
 	case report.Reason == ReasonInactive:
-		e.counts.Inactive++
+		ended.Inactive = 1
 	case report.Reason == ReasonNothing:
-		e.counts.Nothing++
+		ended.Nothing = 1
 	default:
-		e.counts.Fired++
+		ended.Fired = 1
 	}
+	e.mu.Lock()
+	ended.add(e.counts[report.Trigger])
+	e.counts[report.Trigger] = ended
 	e.mu.Unlock()
 	reason := report.Reason
 	if report.Outcome == memory.OutcomeDone {

@@ -162,6 +162,9 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	const beside = 8000
 	engine.MaxRunTokens = min(20_000, max(config.Model.window()-beside, config.Model.window()/3))
 	h.compaction = compaction.New(h.store, h.summarizer(), engine, h.sourcesOf, h.log)
+	if err := h.compaction.Resume(ctx, h.between, h.observe); err != nil {
+		return nil, err
+	}
 	h.startDreaming()
 	return h, nil
 }

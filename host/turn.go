@@ -262,7 +262,7 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 			turn.Exchanges = now.Exchanges
 		}
 	}
-	turn.Between = func(ctx context.Context) (func(), error) { return h.turns.lock(ctx, pair{turn.Agent, turn.User}) }
+	turn.Between = h.between(turn)
 	end, err := h.background.Begin()
 	if err != nil {
 		return
@@ -276,6 +276,11 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 			h.threshold(turn, a, beside)
 		}
 	}()
+}
+
+// between waits until a session is between two turns and keeps it there.
+func (h *Host) between(turn compaction.Turn) func(context.Context) (release func(), err error) {
+	return func(ctx context.Context) (func(), error) { return h.turns.lock(ctx, pair{turn.Agent, turn.User}) }
 }
 
 // cadence runs after the answer is on its way.
