@@ -1,26 +1,311 @@
 // Package control serves a host over HTTP: the users and what is remembered of
 // them, the agents, and conversations. docs/control.md describes the routes, the
 // document at /openapi.json too.
+//
+// A request passes one door (door.go), which looks at where it comes from and who
+// sends it before anything is looked up, then one route of the table below. Errors
+// become answers in one place (problem.go).
 package control
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
+	"path"
+	"strings"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/memory"
 )
 
 // Config sets up a handler.
 type Config struct {
 	Host *host.Host
-	// Tokens are who may call. With none at all, everybody may do everything: it
-	// is for the caller to listen on loopback alone then.
+	// HostConfig is the one that Host was opened with; reports of what a model is
+	// shown are made by it.
+	HostConfig host.Config
+	// Tokens are who may call.
 	Tokens *Tokens
-	// Hosts are what a request's Host header may say, with or without a port.
+	// Open lets everybody do everything for as long as no token was ever created;
+	// without it nobody gets in then. It is for a handler that is reached through
+	// loopback alone.
+	Open bool
+	// Hosts are what a request's Host header may say, with or without a port: one
+	// without stands for every port. The address that a connection was made to, and
+	// localhost on loopback, may be said as well.
 	Hosts []string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
 	// Log takes what an operator may want to know; nil discards it.
 	Log *slog.Logger
 }
 
+// server is the handler of all routes.
+type server struct {
+	host   *host.Host
+	config host.Config
+	store  memory.Store
+	tokens *Tokens
+	open   bool
+	hosts  map[string]bool
+	now    func() time.Time
+	log    *slog.Logger
+
+	routes *http.ServeMux
+	// tokenless are the patterns of routes that need no token.
+	tokenless map[string]bool
+	// importing bounds how many imports are in memory at once.
+	importing chan struct{}
+}
+
+// maxImports is how many imports, of up to transfer.MaxMemoryDocument each, are
+// taken at once.
+const maxImports = 2
+
 // New returns the handler of all routes. It is safe for concurrent use.
-func New(c Config) http.Handler { return http.NotFoundHandler() }
+func New(c Config) http.Handler {
+	s := &server{
+		host: c.Host, config: c.HostConfig, store: c.Host.Store(), tokens: c.Tokens, open: c.Open, now: c.Now, log: c.Log,
+		hosts: map[string]bool{}, tokenless: map[string]bool{}, routes: http.NewServeMux(), importing: make(chan struct{}, maxImports),
+	}
+	for _, name := range c.Hosts {
+		s.hosts[strings.ToLower(name)] = true
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	for _, route := range routes {
+		s.tokenless[route.pattern] = route.access == forAll
+		s.routes.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := s.enter(route, w, r); err != nil {
+				s.fail(w, r, err)
+			}
+		})
+	}
+	return s
+}
+
+// access is who may use a route.
+type access int
+
+const (
+	// forAdmin is the zero value: what nobody thought about is the operator's.
+	forAdmin access = iota
+	// forUser is for the user in the path, and the operator.
+	forUser
+	// forAll needs no token.
+	forAll
+)
+
+// route is one pattern of the interface and what answers it.
+type route struct {
+	pattern string
+	access  access
+	handle  func(*server, http.ResponseWriter, *http.Request, place) error
+	// parameters are what may stand in the query.
+	parameters []string
+}
+
+// place is what a request names, found and allowed.
+type place struct {
+	query *query
+	user  memory.User
+	// agent is zero where the path names none.
+	agent host.AgentInfo
+}
+
+// routes is the whole interface. openapi.json describes it; a test holds the two
+// against each other.
+var routes = []route{
+	{"GET /healthz", forAll, (*server).health, nil},
+	{"GET /openapi.json", forAll, (*server).document, nil},
+
+	{"GET /api/status", forAdmin, (*server).status, nil},
+	{"GET /api/agents", forAdmin, (*server).agents, nil},
+	{"GET /api/agents/{agent}", forAdmin, (*server).agent, nil},
+	{"PATCH /api/agents/{agent}/config", forAdmin, (*server).configureAgent, nil},
+
+	{"GET /api/users", forAdmin, (*server).users, nil},
+	{"DELETE /api/users/{user}", forUser, (*server).wipeUser, nil},
+	{"GET /api/users/{user}/export", forUser, (*server).exportUser, nil},
+
+	{"GET /api/users/{user}/memory", forUser, (*server).topics, nil},
+	{"DELETE /api/users/{user}/memory", forUser, (*server).wipeMemory, nil},
+	{"GET /api/users/{user}/memory/audit", forUser, (*server).audit, []string{"after", "limit"}},
+	{"GET /api/users/{user}/memory/export", forUser, (*server).exportMemory, nil},
+	{"POST /api/users/{user}/memory/import", forUser, (*server).importMemory, nil},
+	{"GET /api/users/{user}/memory/{topic}", forUser, (*server).topic, nil},
+	{"PUT /api/users/{user}/memory/{topic}", forUser, (*server).putTopic, nil},
+	{"DELETE /api/users/{user}/memory/{topic}", forUser, (*server).deleteTopic, nil},
+	{"GET /api/users/{user}/agents/{agent}/memory", forUser, (*server).topics, nil},
+	{"DELETE /api/users/{user}/agents/{agent}/memory", forUser, (*server).wipeMemory, nil},
+	{"GET /api/users/{user}/agents/{agent}/memory/{topic}", forUser, (*server).topic, nil},
+	{"PUT /api/users/{user}/agents/{agent}/memory/{topic}", forUser, (*server).putTopic, nil},
+	{"DELETE /api/users/{user}/agents/{agent}/memory/{topic}", forUser, (*server).deleteTopic, nil},
+
+	{"POST /api/users/{user}/chat", forUser, (*server).chat, nil},
+	{"GET /api/users/{user}/sessions", forUser, (*server).sessions, []string{"limit"}},
+	{"GET /api/users/{user}/sessions/{session}", forUser, (*server).session, []string{"after", "limit"}},
+	{"GET /api/users/{user}/sessions/{session}/context", forUser, (*server).context, nil},
+}
+
+// ServeHTTP implements http.Handler.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	guardAnswer(w.Header())
+	if err := s.cameHere(r); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	// Who may not come in does not learn which routes there are.
+	pattern, missing := s.find(r)
+	if !s.tokenless[pattern] {
+		c, err := s.caller(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+	}
+	if missing != nil {
+		s.fail(w, r, missing)
+		return
+	}
+	s.routes.ServeHTTP(w, r)
+}
+
+// find returns the pattern of the route, or a problem where there is none. A path is taken as it is
+// written: what is nearly a route is none, and nobody is redirected.
+func (s *server) find(r *http.Request) (pattern string, missing error) {
+	written := r.URL.EscapedPath()
+	if rest, ok := strings.CutPrefix(written, "/api/users/"); ok {
+		switch user, _, _ := strings.Cut(rest, "/"); user {
+		case "", ".", "..":
+			return "", badUser()
+		}
+	}
+	if path.Clean(written) != written {
+		return "", noRoute()
+	}
+	handler, pattern := s.routes.Handler(r)
+	if pattern != "" {
+		return pattern, nil
+	}
+	// The mux knows which methods there are instead, and says so in its answer.
+	var answer refusal
+	handler.ServeHTTP(&answer, r)
+	if answer.status == http.StatusMethodNotAllowed {
+		return "", noMethod(answer.header.Get("Allow"))
+	}
+	return "", noRoute()
+}
+
+func noRoute() *problem { return refuse(http.StatusNotFound, "no such route") }
+
+func noMethod(allowed string) *problem {
+	return refuse(http.StatusMethodNotAllowed, "use "+allowed).with("Allow", allowed)
+}
+
+// refusal keeps what the mux answers to a request that it has no route for.
+type refusal struct {
+	header http.Header
+	status int
+}
+
+func (a *refusal) Header() http.Header {
+	if a.header == nil {
+		a.header = http.Header{}
+	}
+	return a.header
+}
+
+func (a *refusal) WriteHeader(status int) { a.status = status }
+
+func (a *refusal) Write(b []byte) (int, error) { return len(b), nil }
+
+// enter lets a caller that was admitted into a route, or not: who may not learn of
+// something is told that it is not there before it is looked for.
+func (s *server) enter(route route, w http.ResponseWriter, r *http.Request) error {
+	caller := callerOf(r.Context())
+	var at place
+	var err error
+	switch {
+	case route.access == forAdmin && !caller.admin:
+		return refuse(http.StatusForbidden, "this is for the scope admin")
+	case route.access == forUser:
+		if at.user, err = s.userAt(r, caller); err != nil {
+			return err
+		}
+	}
+	if name := r.PathValue("agent"); name != "" {
+		if at.agent, err = s.agentAt(name); err != nil {
+			return err
+		}
+	}
+	if at.query = queryOf(r, route.parameters...); at.query.err != nil {
+		return at.query.err
+	}
+	connection := http.NewResponseController(w)
+	// The deadlines of the connection are those of whoever reads or writes it: the
+	// handler may take its time, and the last request's are over.
+	_ = connection.SetWriteDeadline(time.Time{})
+	if r.Body == http.NoBody {
+		_ = connection.SetReadDeadline(time.Time{})
+	}
+	return route.handle(s, w, r, at)
+}
+
+func badUser() *problem {
+	return refuse(http.StatusBadRequest, "a user is named by a UUID, or is "+memory.DefaultUserName)
+}
+
+// userAt returns the user in the path. To somebody else's token every other user
+// is one who is not known, without a look.
+func (s *server) userAt(r *http.Request, c caller) (memory.User, error) {
+	var id memory.UserID
+	if name := r.PathValue("user"); name == memory.DefaultUserName {
+		standard, err := s.host.User("")
+		if err != nil {
+			return memory.User{}, err
+		}
+		id = standard.ID
+	} else if parsed, err := memory.ParseID[memory.UserID](name); err == nil {
+		id = parsed
+	} else {
+		return memory.User{}, badUser()
+	}
+	if !c.admin && id != c.user {
+		return memory.User{}, noUser()
+	}
+	users, err := s.store.Users(r.Context())
+	if err != nil {
+		return memory.User{}, err
+	}
+	for _, u := range users {
+		if u.ID == id {
+			return u, nil
+		}
+	}
+	return memory.User{}, noUser()
+}
+
+// agentAt returns the configured agent of that name.
+func (s *server) agentAt(name string) (host.AgentInfo, error) {
+	for _, a := range s.host.Agents() {
+		if a.Name == name {
+			return a, nil
+		}
+	}
+	return host.AgentInfo{}, noAgent()
+}
+
+// callerKey is where a request's context has its caller.
+type callerKey struct{}
+
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}

@@ -1,0 +1,333 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
+	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// chatRequest is what somebody says.
+type chatRequest struct {
+	Text     string           `json:"text"`
+	Agent    string           `json:"agent"`
+	Session  memory.SessionID `json:"session"`
+	EventKey string           `json:"event_key"`
+}
+
+// chatAnswer is what is answered.
+type chatAnswer struct {
+	Session memory.SessionID `json:"session"`
+	Message memory.MessageID `json:"message_id"`
+	Text    string           `json:"text"`
+	// PromptTokens is what the prompt costs by the host's count, the others are
+	// the model's.
+	PromptTokens int `json:"prompt_tokens"`
+	InputTokens  int `json:"input_tokens"`
+	OutputTokens int `json:"output_tokens"`
+	// Refresh names the hands that brought the context up to date before.
+	Refresh []string `json:"refresh"`
+}
+
+func answerOf(a host.Answer) chatAnswer {
+	out := chatAnswer{
+		Session: a.Session, Message: a.Message.ID, Text: memory.Plain(a.Message.Blocks), PromptTokens: a.Report.Tokens,
+		InputTokens: a.InputTokens, OutputTokens: a.OutputTokens, Refresh: []string{},
+	}
+	for _, b := range a.Gap.Refresh.Blocks {
+		out.Refresh = append(out.Refresh, b.Source)
+	}
+	return out
+}
+
+func (s *server) chat(w http.ResponseWriter, r *http.Request, at place) error {
+	var asked chatRequest
+	if err := readBody(w, r, &asked); err != nil {
+		return err
+	}
+	if asked.Agent != "" {
+		if _, err := s.agentAt(asked.Agent); err != nil {
+			return err
+		}
+	}
+	if !asked.Session.IsZero() {
+		switch _, err := s.store.Session(r.Context(), at.user.ID, asked.Session); {
+		case errors.Is(err, memory.ErrNotFound):
+			return noSession()
+		case err != nil:
+			return err
+		}
+	}
+	message := host.Message{User: at.user.ID, Agent: asked.Agent, Session: asked.Session, Text: asked.Text, EventKey: asked.EventKey}
+	if accepts(r, eventStream) {
+		return s.converse(w, r, message)
+	}
+	answer, err := s.host.Send(r.Context(), message)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, answerOf(answer))
+}
+
+const eventStream = "text/event-stream"
+
+// accepts reports whether a request asks for a media type by its name.
+func accepts(r *http.Request, kind string) bool {
+	for _, value := range r.Header.Values("Accept") {
+		for part := range strings.SplitSeq(value, ",") {
+			if named, _, err := mime.ParseMediaType(part); err == nil && named == kind {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// keepAlive is how often a stream that has nothing to say says that it lives.
+const keepAlive = 15 * time.Second
+
+// converse answers with events: text, restart and tool while the turn goes on, then
+// answer or error. A turn that fails before the first of them has a status of its
+// own.
+func (s *server) converse(w http.ResponseWriter, r *http.Request, message host.Message) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	events := newMailbox()
+	message.OnEvent = events.put
+	var answer host.Answer
+	var failure error
+	go func() {
+		defer events.close()
+		answer, failure = s.host.Send(ctx, message)
+	}()
+	out := &eventWriter{streamed: stream(w)}
+	alive := time.NewTicker(keepAlive)
+	defer alive.Stop()
+	for open := true; open; {
+		select {
+		case <-events.ready:
+			var batch []host.Event
+			batch, open = events.take()
+			for _, e := range batch {
+				out.event(e)
+			}
+		case <-alive.C:
+			out.raw(": \n\n")
+		}
+		if out.err != nil {
+			// Nobody reads: the turn ends, and is waited for.
+			cancel()
+		}
+	}
+	switch {
+	case failure == nil:
+		out.send("answer", answerOf(answer))
+	case !out.begun:
+		return failure
+	default:
+		p, known := problemOf(failure)
+		if r.Context().Err() == nil && (!known || p.logged()) {
+			s.log.ErrorContext(r.Context(), "turn failed", "error", failure)
+		}
+		out.send("error", p)
+	}
+	return nil
+}
+
+// mailbox takes events without ever blocking who puts them; pieces of text that
+// nobody has taken yet are put together, so that it holds no more than the answer.
+type mailbox struct {
+	// ready has a token when there is something to take.
+	ready chan struct{}
+
+	mu     sync.Mutex
+	events []host.Event // guarded by mu
+	text   strings.Builder
+	closed bool
+}
+
+func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
+
+func (m *mailbox) put(e host.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.Text != "" {
+		m.text.WriteString(e.Text)
+	} else {
+		m.flush()
+		m.events = append(m.events, e)
+	}
+	m.wake()
+}
+
+// flush makes an event of the text so far.
+func (m *mailbox) flush() {
+	if m.text.Len() > 0 {
+		m.events = append(m.events, host.Event{Text: m.text.String()})
+		m.text.Reset()
+	}
+}
+
+func (m *mailbox) wake() {
+	select {
+	case m.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (m *mailbox) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.wake()
+}
+
+// take returns what came, and whether more may come.
+func (m *mailbox) take() (_ []host.Event, open bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.flush()
+	batch := m.events
+	m.events = nil
+	return batch, !m.closed
+}
+
+// eventWriter writes server-sent events. After an error it writes nothing.
+type eventWriter struct {
+	streamed
+	err error
+}
+
+func (e *eventWriter) event(event host.Event) {
+	switch {
+	case event.Text != "":
+		e.send("text", struct {
+			Text string `json:"text"`
+		}{event.Text})
+	case event.Restart:
+		e.send("restart", struct{}{})
+	case event.Tool != "":
+		e.send("tool", struct {
+			Name string `json:"name"`
+		}{event.Tool})
+	}
+}
+
+// send writes one event; its data is one line of JSON.
+func (e *eventWriter) send(name string, data any) {
+	encoded, err := json.Marshal(data)
+	if err != nil {
+		e.err = err
+		return
+	}
+	e.raw("event: " + name + "\ndata: " + string(encoded) + "\n\n")
+}
+
+func (e *eventWriter) raw(text string) {
+	if e.err != nil {
+		return
+	}
+	if !e.begun {
+		e.to.Header().Set("Content-Type", eventStream)
+		// A proxy that gathers answers would hold the stream back.
+		e.to.Header().Set("X-Accel-Buffering", "no")
+	}
+	if _, e.err = e.Write([]byte(text)); e.err == nil {
+		e.err = e.connection.Flush()
+	}
+}
+
+func (s *server) sessions(w http.ResponseWriter, r *http.Request, at place) error {
+	limit := at.query.limit(100, 10_000)
+	if at.query.err != nil {
+		return at.query.err
+	}
+	sessions, err := s.store.Sessions(r.Context(), at.user.ID, memory.SessionQuery{Limit: limit})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Sessions []memory.Session `json:"sessions"`
+	}{append([]memory.Session{}, sessions...)})
+}
+
+// shownMessage is a message as a person reads it: external text is in its frame
+// and keeps its source.
+type shownMessage struct {
+	Seq     int64            `json:"seq"`
+	ID      memory.MessageID `json:"id"`
+	At      time.Time        `json:"at"`
+	Role    memory.Role      `json:"role"`
+	Source  memory.Source    `json:"source,omitempty"`
+	Trust   memory.Trust     `json:"trust"`
+	Tokens  int              `json:"tokens"`
+	Content string           `json:"content"`
+}
+
+// sessionAt returns the session in the path.
+func (s *server) sessionAt(r *http.Request, at place) (memory.Session, error) {
+	id, err := memory.ParseID[memory.SessionID](r.PathValue("session"))
+	if err != nil {
+		return memory.Session{}, refuse(http.StatusBadRequest, "a session is named by a UUID")
+	}
+	session, err := s.store.Session(r.Context(), at.user.ID, id)
+	if errors.Is(err, memory.ErrNotFound) {
+		return memory.Session{}, noSession()
+	}
+	return session, err
+}
+
+func (s *server) session(w http.ResponseWriter, r *http.Request, at place) error {
+	const most = 500
+	after, limit := at.query.number("after", 0, 1<<53, 0), at.query.limit(100, most)
+	if at.query.err != nil {
+		return at.query.err
+	}
+	session, err := s.sessionAt(r, at)
+	if err != nil {
+		return err
+	}
+	messages, err := s.store.Messages(r.Context(), at.user.ID, session.ID, memory.MessageQuery{After: after, Limit: limit + 1})
+	if err != nil {
+		return err
+	}
+	page := struct {
+		Session   memory.Session `json:"session"`
+		Messages  []shownMessage `json:"messages"`
+		NextAfter int64          `json:"next_after,omitzero"`
+	}{Session: session, Messages: []shownMessage{}}
+	if len(messages) > limit {
+		messages = messages[:limit]
+		page.NextAfter = messages[limit-1].Seq
+	}
+	for _, m := range messages {
+		page.Messages = append(page.Messages, shownMessage{m.Seq, m.ID, m.At, m.Role, m.Source, m.Trust, m.Tokens, memory.Shown(m.Blocks)})
+	}
+	return writeJSON(w, http.StatusOK, page)
+}
+
+func (s *server) context(w http.ResponseWriter, r *http.Request, at place) error {
+	session, err := s.sessionAt(r, at)
+	if err != nil {
+		return err
+	}
+	prompt, report, err := host.ContextOf(r.Context(), s.config, s.store, at.user.ID, session.ID, 0)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Session  memory.SessionID   `json:"session"`
+		Report   assembly.Report    `json:"report"`
+		System   string             `json:"system"`
+		Tools    []assembly.Tool    `json:"tools"`
+		Messages []assembly.Message `json:"messages"`
+	}{session.ID, report, prompt.System, append([]assembly.Tool{}, prompt.Tools...), append([]assembly.Message{}, prompt.Messages...)})
+}
