@@ -7,10 +7,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -222,6 +225,52 @@ type ServerConfig struct {
 	// Hosts are the names, with or without a port, that a request's Host header may
 	// say beside the address of Listen and, on loopback, localhost.
 	Hosts []string `toml:"hosts"`
+}
+
+// defaultListen is reachable from this machine alone.
+const defaultListen = "127.0.0.1:7780"
+
+// Address is where to listen.
+func (c ServerConfig) Address() string {
+	if c.Listen == "" {
+		return defaultListen
+	}
+	return c.Listen
+}
+
+func (c *Config) checkServer() error {
+	if _, port, err := net.SplitHostPort(c.Server.Address()); err != nil || !isPort(port) {
+		return fmt.Errorf("server.listen: %q: write an address and a port, such as %s or [::1]:7780", c.Server.Listen, defaultListen)
+	}
+	for i, said := range c.Server.Hosts {
+		name, port, err := net.SplitHostPort(said)
+		if err != nil {
+			name, port = strings.TrimSuffix(strings.TrimPrefix(said, "["), "]"), "1"
+		}
+		if !isPort(port) || port == "0" || !isHostName(name) {
+			return fmt.Errorf("server.hosts[%d]: %q: write a name as it stands in a URL, such as glovebox.example.com or glovebox.example.com:8443", i, said)
+		}
+	}
+	return nil
+}
+
+func isPort(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 16)
+	return err == nil
+}
+
+// isHostName reports whether a browser may send name as the host of a URL: an
+// address, or labels of letters, digits and hyphens.
+func isHostName(name string) bool {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || strings.Trim(strings.ToLower(label), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return false
+		}
+	}
+	return len(name) <= 253
 }
 
 // UserConfig is one [[users]].
@@ -448,7 +497,7 @@ func under(dir, path string) string {
 // Check returns an error that names the key, if a value is impossible or two
 // contradict each other. It opens nothing.
 func (c *Config) Check() error {
-	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkMemory, c.checkNames, c.checkHands, c.checkSources} {
+	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkMemory, c.checkNames, c.checkHands, c.checkSources, c.checkServer} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -37,6 +37,10 @@ users = ["default"]
 [sessions]
 timezone = "Europe/Berlin"
 
+[server]
+listen = "[::1]:0"
+hosts = ["glovebox.example.com", "box:8443", "[fd00::1]:7780"]
+
 [[users]]
 name = "anna"
 is_default = true
@@ -102,6 +106,13 @@ func TestLoadConfigRefuses(t *testing.T) {
 		"unknown user of a hand": {"[hands.a]\nusers = [\"zoe\"]\n", "hands.a.users"},
 		"one path, two users":    {"[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.h]\nusers = [\"a\", \"b\"]\n[hands.h.grant.files]\ncalendars = \"/c\"\n", "hands.h.grant.files.calendars"},
 		"one value, two users":   {"[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.h]\nusers = [\"a\", \"b\"]\n[hands.h.config]\naccount = \"x\"\n", "hands.h.config.account"},
+		"listen without port":    {"[server]\nlisten = \"127.0.0.1\"\n", "server.listen"},
+		"listen on a URL":        {"[server]\nlisten = \"http://127.0.0.1:7780\"\n", "server.listen"},
+		"listen on no port":      {"[server]\nlisten = \"127.0.0.1:http\"\n", "server.listen"},
+		"port out of range":      {"[server]\nlisten = \"127.0.0.1:70000\"\n", "server.listen"},
+		"a URL for a host":       {"[server]\nhosts = [\"https://a.example\"]\n", "server.hosts[0]"},
+		"a pattern for a host":   {"[server]\nhosts = [\"a.example\", \"*.example\"]\n", "server.hosts[1]"},
+		"an empty host":          {"[server]\nhosts = [\"\"]\n", "server.hosts[0]"},
 		"source without hand":    {"[[compaction.context_sources]]\nhand = \"x\"\nprompt = \"p\"\n", "context_sources[0].hand"},
 		"source without prompt":  {"[hands.x]\n[[compaction.context_sources]]\nhand = \"x\"\n", "context_sources[0].prompt"},
 		"source for a stranger":  {"[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.x]\n[[compaction.context_sources]]\nhand = \"x\"\nprompt = \"p\"\nusers = [\"b\"]\n", "context_sources[0].users"},

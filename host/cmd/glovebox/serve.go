@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/control"
+)
+
+// tokensBeside is where the tokens of a database are.
+func tokensBeside(path string) string { return filepath.Join(filepath.Dir(path), "tokens.json") }
+
+func (a *app) serve() *cobra.Command {
+	var listen string
+	c := &cobra.Command{
+		Use: "serve", Short: "Serve the control API over HTTP", Args: cobra.NoArgs,
+		Long: "Serve the control API over HTTP, until Ctrl-C. Callers need a token of glovebox token create; while there never\n" +
+			"was one, everybody on this machine may do everything, and nobody else can be listened for. docs/control.md has\n" +
+			"the routes, /openapi.json too.",
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			config, err := a.config()
+			if err != nil {
+				return err
+			}
+			if listen != "" {
+				config.Server.Listen = listen
+				if err := config.Check(); err != nil {
+					return usagef("--listen: %w", err)
+				}
+			}
+			path, err := config.DatabasePath()
+			if err != nil {
+				return err
+			}
+			tokens, err := control.OpenTokens(tokensBeside(path))
+			if err != nil {
+				return err
+			}
+			// A port that is taken is noticed before the database is opened.
+			listener, err := (&net.ListenConfig{}).Listen(c.Context(), "tcp", config.Server.Address())
+			if err != nil {
+				return err
+			}
+			defer listener.Close()
+			none, err := tokens.None()
+			if err != nil {
+				return err
+			}
+			alone := isLoopback(listener.Addr()) && len(config.Server.Hosts) == 0
+			if none && !alone {
+				return fmt.Errorf("nobody has a token, and %s may be reached from elsewhere: make one with glovebox token create, or listen on 127.0.0.1", listener.Addr())
+			}
+			h, err := open(c.Context(), config)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, h.Close()) }()
+			if err := a.announce(listener.Addr(), none); err != nil {
+				return err
+			}
+			handler := control.New(control.Config{Host: h, HostConfig: config, Tokens: tokens, Open: alone, Hosts: config.Server.Hosts, Log: a.logger()})
+			return control.Serve(c.Context(), listener, handler, a.logger())
+		},
+	}
+	c.Flags().StringVar(&listen, "listen", "", "address and port to listen on (default [server] listen, else 127.0.0.1:7780)")
+	return c
+}
+
+// announce says where the server is, and that nobody asks who calls, if so.
+func (a *app) announce(at net.Addr, open bool) error {
+	if open {
+		fmt.Fprintln(a.stderr, "glovebox: there is no token: everybody on this machine may do everything; glovebox token create ends that")
+	}
+	url := "http://" + at.String()
+	if a.asJSON {
+		return a.printJSON(struct {
+			Address string `json:"address"`
+			URL     string `json:"url"`
+		}{at.String(), url})
+	}
+	a.printf("serving on %s\n", url)
+	return nil
+}
+
+func isLoopback(at net.Addr) bool {
+	address, err := netip.ParseAddrPort(at.String())
+	return err == nil && address.Addr().Unmap().IsLoopback()
+}
+
+// bindUsers makes the database and the users of the configuration exist.
+func (a *app) bindUsers(c *cobra.Command, config host.Config) error {
+	config.Hands, config.Compaction.ContextSources = nil, nil
+	h, err := open(c.Context(), config)
+	if err != nil {
+		return err
+	}
+	return h.Close()
+}
