@@ -16,7 +16,23 @@ func (s *server) health(w http.ResponseWriter, _ *http.Request, _ place) error {
 }
 
 func (s *server) status(w http.ResponseWriter, _ *http.Request, _ place) error {
-	return writeJSON(w, http.StatusOK, s.host.Counts())
+	c := s.host.Counts()
+	return writeJSON(w, http.StatusOK, struct {
+		Triggers map[memory.Trigger]host.TriggerCounts `json:"triggers"`
+		Memory   memoryCounts                          `json:"memory"`
+	}{c.Triggers, memoryCounts(c.Memory)})
+}
+
+// memoryCounts is dream.Counts as JSON has it.
+type memoryCounts struct {
+	Extractions       int `json:"extractions"`
+	ExtractionsFailed int `json:"extractions_failed"`
+	MiniDreams        int `json:"mini_dreams"`
+	MiniDreamsFailed  int `json:"mini_dreams_failed"`
+	Dreams            int `json:"dreams"`
+	DreamsFailed      int `json:"dreams_failed"`
+	Busy              int `json:"busy"`
+	Nothing           int `json:"nothing"`
 }
 
 func (s *server) agents(w http.ResponseWriter, _ *http.Request, _ place) error {

@@ -182,13 +182,19 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *server) find(r *http.Request) (pattern string, missing error) {
 	written := r.URL.EscapedPath()
 	if rest, ok := strings.CutPrefix(written, "/api/users/"); ok {
-		switch user, _, _ := strings.Cut(rest, "/"); user {
-		case "", ".", "..":
+		switch user, _, _ := strings.Cut(rest, "/"); strings.ToLower(user) {
+		case "", ".", "..", slash:
 			return "", badUser()
 		}
 	}
 	if path.Clean(written) != written {
 		return "", noRoute()
+	}
+	if before, ok := strings.CutSuffix(strings.ToLower(written), "/"+slash); ok {
+		// The mux takes a segment that is a slash for the end of the path: a topic
+		// of that name is found with the space that its name does not keep.
+		r.URL.RawPath = written[:len(before)+1] + slash + "%20"
+		r.URL.Path += " "
 	}
 	handler, pattern := s.routes.Handler(r)
 	if pattern != "" {
@@ -202,6 +208,9 @@ func (s *server) find(r *http.Request) (pattern string, missing error) {
 	}
 	return "", noRoute()
 }
+
+// slash is one within a segment.
+const slash = "%2f"
 
 func noRoute() *problem { return refuse(http.StatusNotFound, "no such route") }
 

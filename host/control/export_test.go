@@ -1,0 +1,18 @@
+package control
+
+// Route tells tests of one route.
+type Route struct {
+	Pattern    string
+	Admin      bool
+	Tokenless  bool
+	Parameters []string
+}
+
+// Routes are all routes.
+func Routes() []Route {
+	var all []Route
+	for _, r := range routes {
+		all = append(all, Route{r.pattern, r.access == forAdmin, r.access == forAll, r.parameters})
+	}
+	return all
+}
