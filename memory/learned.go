@@ -182,7 +182,7 @@ const (
 	// was learned does.
 	MaxTopicSources = 64
 	// MaxLearned is the most things of one extraction.
-	MaxLearned = 1024
+	MaxLearned = 4096
 )
 
 // TopicName returns the form in which a topic's name is stored and found: one
@@ -343,8 +343,8 @@ type NewTopic struct {
 	// Name is stored as TopicName has it, Content as TopicContent has it.
 	Name    string
 	Content string
-	// ValidFrom may be zero for the time of the dream; ExpiresAt, if not zero, is
-	// after it.
+	// ValidFrom may be zero for the time of the dream. One that expires before that
+	// never holds, and takes the place of others all the same.
 	ValidFrom, ExpiresAt time.Time
 	// Supersedes are topics of the user, or of the user with the agent, that hold
 	// no more from ValidFrom on. Nothing else is retired. One that something took
@@ -381,9 +381,6 @@ func (t NewTopic) Canonical(at time.Time) (NewTopic, error) {
 		if year := instant.UTC().Year(); year < 1 || year > maxYear {
 			return fail(invalid("a time of the year " + strconv.Itoa(year) + " cannot be written"))
 		}
-	}
-	if !t.ExpiresAt.IsZero() && !t.ExpiresAt.After(t.ValidFrom) {
-		return fail(invalid("it expires before it holds"))
 	}
 	return t, nil
 }

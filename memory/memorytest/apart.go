@@ -29,12 +29,12 @@ func testNoForeignWord(t *testing.T, f *fixture) {
 		}
 		for range rapid.IntRange(5, 30).Draw(r, "steps") {
 			p := rapid.SampledFrom(people).Draw(r, "who")
-			rapid.SampledFrom([]func(*rapid.T){p.begin, p.say, p.say, p.say, p.inject, p.condense, p.forget}).Draw(r, "what")(r)
+			rapid.SampledFrom([]func(*rapid.T){p.begin, p.say, p.say, p.say, p.inject, p.condense, p.forget, p.learn, p.learn, p.dream, p.dream, p.wipe}).Draw(r, "what")(r)
 		}
 		for _, p := range people {
 			seen := p.everything(r, people)
 			for _, other := range people {
-				if found := strings.Contains(seen, other.canary); found != (other == p && len(p.messages) > 0) {
+				if found := strings.Contains(seen, other.canary); found != (other == p && (len(p.messages) > 0 || p.remembered)) {
 					r.Errorf("the words of %s in what %s sees: %t", other.canary, p.canary, found)
 				}
 				if other != p {
@@ -53,6 +53,10 @@ type person struct {
 	sessions  []memory.SessionID
 	messages  []memory.Message
 	summaries []memory.SummaryID
+	// learned and topics are what is remembered of them, if remembered.
+	remembered bool
+	learned    []memory.Extraction
+	topics     []memory.TopicID
 }
 
 func (p *person) begin(r *rapid.T) {
@@ -102,6 +106,49 @@ func (p *person) forget(r *rapid.T) {
 	})
 }
 
+// learn extracts from whatever was not looked at.
+func (p *person) learn(r *rapid.T) {
+	ctx, session := p.f.t.Context(), p.session(r)
+	n := memory.NewExtraction{Session: session, At: at}
+	for _, m := range must(p.f.store.UnseenMessages(ctx, p.user, session, memory.MessageQuery{}))(r) {
+		n.Seen = append(n.Seen, memory.SeqRange{First: m.Seq, Last: m.Seq})
+		if m.Source == memory.SourceUser {
+			n.Facts = append(n.Facts, memory.Learned{Text: "said " + p.canary, Sources: []memory.MessageID{m.ID}})
+		}
+	}
+	if len(n.Seen) > 0 {
+		p.learned = append(p.learned, must(p.f.store.CommitExtraction(ctx, p.user, n))(r))
+		p.remembered = p.remembered || len(n.Facts) > 0
+	}
+}
+
+// dream makes a topic of whatever is pending, in the place of another one.
+func (p *person) dream(r *rapid.T) {
+	ctx := p.f.t.Context()
+	_, revision, err := p.f.store.Topics(ctx, p.user, memory.TopicQuery{})
+	check(r, err)
+	d := memory.Dream{Agent: p.f.agent, At: at, Topics: []memory.NewTopic{{Name: p.canary, Content: "knows " + p.canary, OfAgent: rapid.Bool().Draw(r, "of agent")}}}
+	for _, x := range must(p.f.store.Extractions(ctx, p.user, memory.ExtractionQuery{Pending: true}))(r) {
+		d.Extractions = append(d.Extractions, x.ID)
+		d.Topics[0].Sources = append(d.Topics[0].Sources, x.Facts[0].Sources...)
+	}
+	if len(d.Topics[0].Sources) > memory.MaxTopicSources {
+		d.Topics[0].Sources = d.Topics[0].Sources[:memory.MaxTopicSources]
+	}
+	if len(p.topics) > 0 {
+		d.Topics[0].Supersedes = []memory.TopicID{rapid.SampledFrom(p.topics).Draw(r, "supersedes")}
+	}
+	for _, t := range must(p.f.store.CommitDream(ctx, p.user, revision, d))(r) {
+		p.topics = append(p.topics, t.ID)
+	}
+	p.remembered = true
+}
+
+func (p *person) wipe(r *rapid.T) {
+	must(p.f.store.WipeMemory(p.f.t.Context(), p.user))(r)
+	p.remembered, p.learned, p.topics = false, nil, nil
+}
+
 // everything is all that a user can read without an id, and with words that are
 // not theirs.
 func (p *person) everything(r *rapid.T, people []*person) string {
@@ -114,6 +161,18 @@ func (p *person) everything(r *rapid.T, people []*person) string {
 		add(must(store.Messages(ctx, p.user, s.ID, memory.MessageQuery{}))(r))
 		add(must(store.Summaries(ctx, p.user, s.ID))(r))
 	}
+	add(must(store.Extractions(ctx, p.user, memory.ExtractionQuery{}))(r))
+	for _, agent := range []memory.AgentID{{}, p.f.agent} {
+		topics, _, err := store.Topics(ctx, p.user, memory.TopicQuery{Agent: agent})
+		check(r, err)
+		add(topics)
+		for _, other := range people {
+			topics, _, err = store.Topics(ctx, p.user, memory.TopicQuery{Agent: agent, Name: other.canary})
+			check(r, err)
+			add(topics)
+		}
+	}
+	check(r, store.ExportMemory(ctx, p.user, func(record memory.Record) error { add(record); return nil }))
 	for _, other := range people {
 		query := memory.WordQuery{Words: []memory.WeightedWord{{Text: other.canary, Weight: 1}, {Text: "say", Weight: 1}}}
 		add(must(store.SearchWords(ctx, p.user, query))(r))
@@ -130,6 +189,30 @@ func (p *person) reachesNothingOf(r *rapid.T, other *person) {
 		_, err := store.Session(ctx, p.user, id)
 		wants(r, err, memory.ErrNotFound)
 		wants(r, store.DeleteSession(ctx, p.user, id), memory.ErrNotFound)
+		_, err = store.UnseenMessages(ctx, p.user, id, memory.MessageQuery{})
+		wants(r, err, memory.ErrNotFound)
+	}
+	before := p.f.lines(r, store, other.user)
+	_, revision, err := store.Topics(ctx, p.user, memory.TopicQuery{})
+	check(r, err)
+	for _, x := range other.learned {
+		_, err = store.CommitDream(ctx, p.user, revision, memory.Dream{Agent: p.f.agent, Extractions: []memory.ExtractionID{x.ID}, At: at})
+		wants(r, err, memory.ErrNotFound)
+	}
+	for _, id := range other.topics {
+		_, err = store.CommitDream(ctx, p.user, revision, memory.Dream{Agent: p.f.agent, At: at, Topics: []memory.NewTopic{{Name: "x", Content: "x", Supersedes: []memory.TopicID{id}}}})
+		wants(r, err, memory.ErrNotFound)
+	}
+	for _, m := range other.messages {
+		_, err = store.CommitDream(ctx, p.user, revision, memory.Dream{Agent: p.f.agent, At: at, Topics: []memory.NewTopic{{Name: "x", Content: "x", Sources: []memory.MessageID{m.ID}}}})
+		wants(r, err, memory.ErrInvalid)
+	}
+	for _, agent := range []memory.AgentID{{}, p.f.agent} {
+		_, err = store.DeleteTopic(ctx, p.user, agent, other.canary)
+		wants(r, err, memory.ErrNotFound)
+	}
+	if after := p.f.lines(r, store, other.user); !slices.Equal(after, before) {
+		r.Errorf("%s changed what %s has", p.canary, other.canary)
 	}
 	for _, m := range other.messages {
 		_, err := store.Message(ctx, p.user, m.ID)

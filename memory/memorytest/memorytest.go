@@ -51,6 +51,25 @@ func TestStore(t *testing.T, open Open) {
 		{"RepairSummary", testRepairSummary},
 		{"RandomOperations", testRandomOperations},
 		{"Compactions", testCompactions},
+		{"PendingRuns", testPendingRuns},
+		{"Extractions", testExtractions},
+		{"ExtractionRefuses", testExtractionRefuses},
+		{"Unseen", testUnseen},
+		{"UnseenRandom", testUnseenRandom},
+		{"SeenOnce", testSeenOnce},
+		{"IdleSessions", testIdleSessions},
+		{"IdleSessionsRandom", testIdleSessionsRandom},
+		{"Dream", testDream},
+		{"DreamRefuses", testDreamRefuses},
+		{"DreamsOneAfterTheOther", testDreamsOneAfterTheOther},
+		{"TopicsAsOf", testTopicsAsOf},
+		{"Supersession", testSupersession},
+		{"PutTopic", testPutTopic},
+		{"DeleteTopic", testDeleteTopic},
+		{"DeleteTopicWithHistory", testDeleteTopicWithHistory},
+		{"WipeMemory", testWipeMemory},
+		{"WipeAgentMemory", testWipeAgentMemory},
+		{"LearnedOutlivesSession", testLearnedOutlivesSession},
 		{"WipeUser", testWipeUser},
 		{"BegunWipes", testBegunWipes},
 		{"DeleteSession", testDeleteSession},
@@ -591,6 +610,8 @@ type holding struct {
 	fallback memory.Summary
 	revision memory.Revision
 	file     memory.FileID
+	learned  memory.Extraction
+	topic    memory.Topic
 }
 
 func (f *fixture) holding() holding {
@@ -605,6 +626,8 @@ func (f *fixture) holding() holding {
 	h.fallback = must(f.store.CommitSummary(f.t.Context(), f.user, second.Revision, cut))(f.t)
 	h.file = h.messages[3].Blocks[0].File
 	h.revision = must(f.store.Frontier(f.t.Context(), f.user, h.session))(f.t).Revision
+	h.learned = f.learn(h.session, 1, 1, fact("secret", h.messages[0]))
+	h.topic = f.dream(memory.Dream{Topics: []memory.NewTopic{{Name: "secret", Content: "secret", Sources: []memory.MessageID{h.messages[0].ID}}}})[0]
 	return h
 }
 
@@ -663,7 +686,41 @@ func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.
 		"File":             func(ctx context.Context) error { _, _, err := f.store.File(ctx, user, h.file); return err },
 		"RecordCompaction": func(ctx context.Context) error { return f.store.RecordCompaction(ctx, user, run) },
 		"Compactions":      func(ctx context.Context) error { _, err := f.store.Compactions(ctx, user, h.session); return err },
+		"PutPendingRun": func(ctx context.Context) error {
+			return f.store.PutPendingRun(ctx, memory.PendingRun{User: user, Agent: f.agent, Session: h.session, Trigger: memory.TriggerGap, At: at})
+		},
+		"Unseen": func(ctx context.Context) error { _, err := f.store.Unseen(ctx, user, h.session); return err },
+		"UnseenMessages": func(ctx context.Context) error {
+			_, err := f.store.UnseenMessages(ctx, user, h.session, memory.MessageQuery{})
+			return err
+		},
+		"CommitExtraction": func(ctx context.Context) error {
+			_, err := f.store.CommitExtraction(ctx, user, memory.NewExtraction{Session: h.session, Seen: []memory.SeqRange{{First: 2, Last: 2}}, Learnings: fact("x", h.messages[0]), At: at})
+			return err
+		},
+		"CommitDream": func(ctx context.Context) error { return f.dreamOf(ctx, user, memory.Dream{Session: h.session}) },
+		"CommitDream of an extraction": func(ctx context.Context) error {
+			return f.dreamOf(ctx, user, memory.Dream{Extractions: []memory.ExtractionID{h.learned.ID}})
+		},
+		"CommitDream that supersedes": func(ctx context.Context) error {
+			return f.dreamOf(ctx, user, memory.Dream{Topics: []memory.NewTopic{{Name: "secret", Content: "secret", Supersedes: []memory.TopicID{h.topic.ID}}}})
+		},
+		"DeleteTopic": func(ctx context.Context) error {
+			_, err := f.store.DeleteTopic(ctx, user, memory.AgentID{}, "secret")
+			return err
+		},
 	}
+}
+
+// dreamOf commits d for the user, by what is remembered of them now.
+func (f *fixture) dreamOf(ctx context.Context, user memory.UserID, d memory.Dream) error {
+	_, r, err := f.store.Topics(ctx, user, memory.TopicQuery{})
+	if err != nil {
+		return err
+	}
+	d.Agent, d.At = f.agent, at
+	_, err = f.store.CommitDream(ctx, user, r, d)
+	return err
 }
 
 // beside is every other method but Close.
@@ -699,6 +756,33 @@ func (f *fixture) beside() map[string]func(context.Context) error {
 			_, err := f.store.Import(ctx, f.user, func(yield func(memory.Record, error) bool) {
 				yield(memory.Record{Kind: memory.RecordSession, Session: &memory.SessionRecord{ID: memory.NewID[memory.SessionID](), Agent: "late", CreatedAt: at}}, nil)
 			})
+			return err
+		},
+		"PendingRuns": func(ctx context.Context) error { _, err := f.store.PendingRuns(ctx); return err },
+		"EndPendingRun": func(ctx context.Context) error {
+			return f.store.EndPendingRun(ctx, f.other, memory.NewID[memory.SessionID](), memory.TriggerGap)
+		},
+		"Extractions": func(ctx context.Context) error {
+			_, err := f.store.Extractions(ctx, f.user, memory.ExtractionQuery{})
+			return err
+		},
+		"IdleSessions": func(ctx context.Context) error {
+			_, err := f.store.IdleSessions(ctx, []memory.AgentID{f.agent}, at, 1)
+			return err
+		},
+		"Topics": func(ctx context.Context) error {
+			_, _, err := f.store.Topics(ctx, f.user, memory.TopicQuery{})
+			return err
+		},
+		"PutTopic": func(ctx context.Context) error {
+			_, err := f.store.PutTopic(ctx, f.other, f.agent, memory.TopicRevision{}, memory.NewTopic{Name: "late", Content: "x"}, at)
+			return err
+		},
+		"ExportMemory": func(ctx context.Context) error {
+			return f.store.ExportMemory(ctx, f.user, func(memory.Record) error { return nil })
+		},
+		"WipeAgentMemory": func(ctx context.Context) error {
+			_, err := f.store.WipeAgentMemory(ctx, f.other, f.agent)
 			return err
 		},
 		"DeleteSession": func(ctx context.Context) error {
@@ -758,7 +842,8 @@ func (f *fixture) everything(session memory.SessionID) []any {
 	all := []any{
 		must(f.store.Users(ctx))(f.t), must(f.store.Agents(ctx))(f.t), must(f.store.Sessions(ctx, f.user, memory.SessionQuery{}))(f.t),
 		must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(f.t), must(f.store.Frontier(ctx, f.user, session))(f.t),
-		must(f.store.Compactions(ctx, f.user, session))(f.t),
+		must(f.store.Compactions(ctx, f.user, session))(f.t), must(f.store.Extractions(ctx, f.user, memory.ExtractionQuery{}))(f.t),
+		f.topics(memory.TopicQuery{}), must(f.store.Unseen(ctx, f.user, session))(f.t), must(f.store.PendingRuns(ctx))(f.t),
 	}
 	for _, v := range must(f.store.Summaries(ctx, f.user, session))(f.t) {
 		all = append(all, v, must(f.store.Expand(ctx, f.user, v.ID, memory.MessageQuery{}))(f.t))
@@ -943,6 +1028,7 @@ func testEverythingSurvivesOpen(t *testing.T, f *fixture) {
 	h := f.holding()
 	check(t, injectErr(f, h.session, at))
 	check(t, f.within(f.user, h)["RecordCompaction"](t.Context()))
+	check(t, f.within(f.user, h)["PutPendingRun"](t.Context()))
 	before := f.everything(h.session)
 	f.reopen()
 	equal(t, f.everything(h.session), before)

@@ -90,6 +90,18 @@ func testBegunWipes(t *testing.T, f *fixture) {
 		"RecordCompaction": func() error {
 			return f.store.RecordCompaction(ctx, f.other, memory.CompactionRun{Session: session, Agent: f.agent, StartedAt: at})
 		},
+		"PutPendingRun": func() error {
+			return f.store.PutPendingRun(ctx, memory.PendingRun{User: f.other, Agent: f.agent, Session: session, Trigger: memory.TriggerGap, At: at})
+		},
+		"CommitExtraction": func() error {
+			_, err := f.store.CommitExtraction(ctx, f.other, memory.NewExtraction{Session: session, Seen: []memory.SeqRange{{First: 1, Last: 1}}, At: at})
+			return err
+		},
+		"CommitDream": func() error { return f.dreamOf(ctx, f.other, memory.Dream{Session: session}) },
+		"PutTopic": func() error {
+			_, err := f.store.PutTopic(ctx, f.other, memory.AgentID{}, memory.TopicRevision{}, memory.NewTopic{Name: "x", Content: "x"}, at)
+			return err
+		},
 		"PutUser": func() error {
 			return f.store.PutUser(ctx, memory.User{ID: f.other, Name: "renamed", CreatedAt: at})
 		},

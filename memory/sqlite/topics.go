@@ -236,7 +236,7 @@ func (s *Store) CommitDream(ctx context.Context, user memory.UserID, r memory.To
 	}
 	switch {
 	case err != nil:
-	case r.User() != user || user.IsZero():
+	case r.User() != user:
 		err = fmt.Errorf("the revision is that of another user: %w", memory.ErrInvalid)
 	case len(d.Seen) > 0 && d.Session.IsZero():
 		err = fmt.Errorf("messages that were looked at are of a session: %w", memory.ErrInvalid)
@@ -367,16 +367,16 @@ func (s *Store) PutTopic(ctx context.Context, user memory.UserID, agent memory.A
 }
 
 // withHistory selects the ids of topics of user ?1, which the condition selects,
-// and of those whose place they took. What took a place comes before it.
+// and of those whose place they took.
 func withHistory(condition string) string {
 	return `WITH RECURSIVE gone (id) AS (SELECT id FROM topics WHERE user_id = ?1 AND ` + condition + `
 		UNION SELECT t.id FROM topics t JOIN gone g ON t.superseded_by = g.id WHERE t.user_id = ?1) SELECT id FROM gone`
 }
 
-// dropTopics removes topics with what they were learned from; those that took a
-// place stand before those whose place it was.
+// dropTopics removes topics and the record of what they were learned from. They
+// refer to one another: it is for unenforced.
 func dropTopics(ctx context.Context, tx *sql.Tx, topics []memory.TopicID, counts *memory.WipeCounts) error {
-	for _, id := range slices.Backward(topics) {
+	for _, id := range topics {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM topic_sources WHERE topic_id = ?", blob(id)); err != nil {
 			return err
 		}
@@ -404,7 +404,7 @@ func (s *Store) DeleteTopic(ctx context.Context, user memory.UserID, agent memor
 		return 0, fmt.Errorf("%s: no topic has such a name: %w", what, memory.ErrNotFound)
 	}
 	var counts memory.WipeCounts
-	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.unenforced(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, withHistory("agent_id IS ?2 AND name = ?3"), blob(user), blob(agent), canonical)
 		topics, err := all(rows, err, func(r row) (id memory.TopicID, err error) { return id, r.Scan(into(&id)) })
 		if err != nil {
