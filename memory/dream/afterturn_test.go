@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -525,6 +526,49 @@ func TestEverythingIsLearnedOnce(t *testing.T) {
 			r.Fatalf("learned %q, want %q", got, said)
 		}
 	})
+}
+
+// A mini-dream, for which a user waits, does not wait until all that is new was
+// looked at in the background.
+func TestMiniGoesBeforeTheRestOfAnAfterTurn(t *testing.T) {
+	w := newWorld(t)
+	at := w.place()
+	var all []memory.Message
+	for i := range 4 {
+		all = append(all, w.say(at, user(fmt.Sprint(i, " ")+strings.TrimSpace(strings.Repeat("word ", 6000))), answer("yes"))...)
+	}
+	model := diligent()
+	whole := model.answer
+	asked, goOn := make(chan string, 16), make(chan struct{})
+	model.answer = func(ctx context.Context, r llm.Request) (llm.Response, error) {
+		if !isExtraction(r) {
+			return whole(ctx, r)
+		}
+		asked <- linesOf(r)[0].Text[:1]
+		<-goOn
+		return whole(ctx, r)
+	}
+	d := w.eager(model)
+	var done sync.WaitGroup
+	done.Go(func() { w.afterTurn(d, at) })
+	if first := <-asked; first != "0" {
+		t.Fatalf("asked about %s first", first)
+	}
+	waits := make(chan struct{})
+	done.Go(func() {
+		close(waits)
+		d.Mini(t.Context(), at, all[6:])
+	})
+	<-waits
+	for !d.IsWanted(at.Session) {
+		runtime.Gosched()
+	}
+	close(goOn)
+	done.Wait()
+	close(asked)
+	if second, more := <-asked, len(asked); second != "3" || more != 0 {
+		t.Errorf("asked about %s next, and %d more", second, more)
+	}
 }
 
 // AfterTurn and Mini of several Dreamers' goroutines on one session: the model is

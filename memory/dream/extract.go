@@ -20,9 +20,12 @@ const (
 	// maxRun is the most messages that one extraction looks at: those that cost a
 	// prompt nothing are held in memory all the same.
 	maxRun = 512
-	// maxHalvings is how often a run is halved that is too long for the model's window:
-	// one that refuses whatever it is asked is not asked for long.
+	// maxHalvings is how often a run is halved that is too long for the model or
+	// rejected: one that rejects whatever it is asked is not asked for long.
 	maxHalvings = 3
+	// maxRuns is how many runs are looked at after one turn: where a long conversation
+	// is new, as one that was imported, the rest is for the turns that follow.
+	maxRuns = 16
 	// maxFailures bounds the sessions whose failed extractions are remembered.
 	maxFailures = 4096
 )
@@ -66,47 +69,71 @@ func (d *Dreamer) enter(ctx context.Context, user memory.UserID) (_ context.Cont
 // is ready. All is guarded by mu.
 type extracting struct {
 	mu sync.Mutex
-	// busy holds, for each session that is looked at, a channel that is closed when
-	// that is over.
-	busy map[memory.SessionID]chan struct{}
+	// busy holds the sessions that are looked at.
+	busy map[memory.SessionID]*look
 	// failed holds what was unseen when an extraction failed.
 	failed map[memory.SessionID]memory.Unseen
+}
+
+// look is who looks at a session.
+type look struct {
+	// over is closed when that ends.
+	over chan struct{}
+	// wanted is set when somebody waits for it, who is waited for by a user.
+	wanted bool
 }
 
 // lock waits until nobody looks at the session. Without it two would pay the model
 // for the same messages, and the store refuse one of them.
 func (x *extracting) lock(ctx context.Context, session memory.SessionID) (unlock func(), err error) {
 	for {
-		unlock, other := x.tryLock(session)
-		if unlock != nil {
-			return unlock, nil
+		x.mu.Lock()
+		other := x.busy[session]
+		if other == nil {
+			mine := x.take(session)
+			x.mu.Unlock()
+			return mine, nil
 		}
+		other.wanted = true
+		x.mu.Unlock()
 		select {
-		case <-other:
+		case <-other.over:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for another extraction: %w", ctx.Err())
 		}
 	}
 }
 
-// tryLock returns how to end it, or what is closed when the other one does.
-func (x *extracting) tryLock(session memory.SessionID) (unlock func(), other <-chan struct{}) {
+// tryLock does not wait. Who has it asks wanted from time to time.
+func (x *extracting) tryLock(session memory.SessionID) (unlock func(), ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if other, locked := x.busy[session]; locked {
-		return nil, other
+	if x.busy[session] != nil {
+		return nil, false
 	}
+	return x.take(session), true
+}
+
+// take is called with mu held.
+func (x *extracting) take(session memory.SessionID) (unlock func()) {
 	if x.busy == nil {
-		x.busy = map[memory.SessionID]chan struct{}{}
+		x.busy = map[memory.SessionID]*look{}
 	}
-	mine := make(chan struct{})
+	mine := &look{over: make(chan struct{})}
 	x.busy[session] = mine
 	return func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		delete(x.busy, session)
-		close(mine)
-	}, nil
+		close(mine.over)
+	}
+}
+
+// wanted reports whether somebody waits for a session that is looked at.
+func (x *extracting) wanted(session memory.SessionID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.busy[session] != nil && x.busy[session].wanted
 }
 
 // settle remembers that an extraction failed when so much was unseen, or, if
@@ -200,32 +227,49 @@ func (d *Dreamer) extract(ctx context.Context, messages []memory.Message, earlie
 		some := fitting(messages)
 		run := learnable(messages[:some])
 		messages = messages[some:]
-		if err := d.note(ctx, n, run, maxHalvings); err != nil {
+		if _, err := d.note(ctx, n, run, maxHalvings); err != nil {
 			return earlier, err
 		}
 	}
 	return n.learnings(), nil
 }
 
-// note asks what is to be remembered of one run. Where the model's window is too
-// small for it, it asks for each half.
-func (d *Dreamer) note(ctx context.Context, n *notes, run []said, halvings int) error {
+// note asks what is to be remembered of one run. If the model's window is too small
+// for it, or its server rejects it, it asks for each half: else one message that a
+// filter does not let through keeps all that follows from being learned. Accepted
+// says that the model answered. A part that is rejected while another one is
+// accepted is left out; if all of it is, that need not be for what it says.
+func (d *Dreamer) note(ctx context.Context, n *notes, run []said, halvings int) (accepted bool, err error) {
 	if !anyUsers(run) {
-		return nil
+		return false, nil
 	}
 	answer, err := d.ask(ctx, extractionRequest(run))
-	switch {
-	case err == nil:
+	if err == nil {
 		n.take(answer, run)
-		return nil
-	case !errors.Is(err, llm.ErrContextTooLong) || halvings == 0 || len(run) == 1:
-		return err
+		return true, nil
 	}
+	if halvings == 0 || len(run) == 1 || !errors.Is(err, llm.ErrContextTooLong) && !errors.Is(err, llm.ErrRefused) {
+		return false, err
+	}
+	var refused error
 	half := len(run) / 2
-	if err := d.note(ctx, n, run[:half], halvings-1); err != nil {
-		return err
+	for _, part := range [][]said{run[:half], run[half:]} {
+		ok, err := d.note(ctx, n, part, halvings-1)
+		switch {
+		case errors.Is(err, llm.ErrRefused):
+			refused = err
+		case err != nil:
+			return false, err
+		}
+		accepted = accepted || ok
 	}
-	return d.note(ctx, n, run[half:], halvings-1)
+	if refused != nil && !accepted {
+		return false, refused
+	}
+	if refused != nil {
+		d.log.Warn("extract: a part of the run is left out", "error", refused)
+	}
+	return accepted, nil
 }
 
 // notes collects what is learned, each thing once.
@@ -314,8 +358,8 @@ func fieldsOf(l *memory.Learnings) [len(fieldNames)]*[]memory.Learned {
 // AfterTurn extracts what is new in a session if enough has come in since the last
 // time. It is for the background: it returns when that is over. A turn that goes on
 // is left for later: only what was said up to the last answer is looked at. If
-// somebody else looks at the session it does nothing. After a failure it waits
-// until as much again has come in.
+// somebody else looks at the session it does nothing, and if a mini-dream waits for
+// it, it stops. After a failure it waits until as much again has come in.
 //
 // Errors wrap those of the store, of package llm, ErrUnreadable and ErrClosed. What
 // was extracted before stays. Without a model nothing is due.
@@ -333,12 +377,12 @@ func (d *Dreamer) AfterTurn(ctx context.Context, at Place) (err error) {
 		return fmt.Errorf("extract: %w", err)
 	}
 	defer leave()
-	unlock, _ := d.extracting.tryLock(at.Session)
-	if unlock == nil {
+	unlock, ok := d.extracting.tryLock(at.Session)
+	if !ok {
 		return nil
 	}
 	defer unlock()
-	for {
+	for n := 0; n < maxRuns && !d.extracting.wanted(at.Session); n++ {
 		unseen, err := d.store.Unseen(ctx, at.User, at.Session)
 		if err != nil {
 			return fmt.Errorf("extract: count what is new in session %s: %w", at.Session, err)
@@ -366,6 +410,7 @@ func (d *Dreamer) AfterTurn(ctx context.Context, at Place) (err error) {
 		}
 		d.extracting.settle(at.Session, unseen, nil)
 	}
+	return nil
 }
 
 // nextFinished returns the first unseen messages of exchanges that are over, as

@@ -486,6 +486,39 @@ func TestExtractHalvesForASmallWindow(t *testing.T) {
 	}
 }
 
+// One message that a filter rejects costs the part it stands in; a server that
+// rejects everything has not said anything about what is asked.
+func TestExtractLeavesOutWhatIsRejected(t *testing.T) {
+	var drafts []memory.Draft
+	for i := range 16 {
+		drafts = append(drafts, user(fmt.Sprintf("number %d", i)), answer("yes"))
+	}
+	model := diligent()
+	whole := model.answer
+	bad := "number 5\""
+	model.answer = func(ctx context.Context, r llm.Request) (llm.Response, error) {
+		if strings.Contains(promptText(r), bad) {
+			return llm.Response{}, llm.ErrRefused
+		}
+		return whole(ctx, r)
+	}
+	all, learned := learner(model).Extract(t.Context(), messages(drafts...), memory.Learnings{})
+	if want := 14; !learned || len(all.Facts) != want || slices.Contains(texts(all.Facts), "number 5") {
+		t.Errorf("learned %q, want all but the two of an eighth", texts(all.Facts))
+	}
+	bad = "text"
+	before := len(model.requests())
+	if _, learned := learner(model).Extract(t.Context(), messages(drafts...), memory.Learnings{}); learned || len(model.requests())-before > 15 {
+		t.Errorf("learned %v, asked %d times in vain", learned, len(model.requests())-before)
+	}
+	// A half in which nobody said anything is not accepted by anybody.
+	quiet := messages(user("number 5"), answer("a"), answer("b"), answer("c"))
+	bad = "number 5"
+	if _, learned := learner(model).Extract(t.Context(), quiet, memory.Learnings{}); learned {
+		t.Error("what was rejected counts as learned")
+	}
+}
+
 // M6: whatever a conversation holds, a prompt has the user's own words, and those
 // of assistants that had nothing from outside before them.
 func TestPromptsHoldNothingFromOutside(t *testing.T) {
