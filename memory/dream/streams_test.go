@@ -22,7 +22,7 @@ import (
 )
 
 // leastStreams is how many cases there have to be.
-const leastStreams = 45
+const leastStreams = 60
 
 // A stream is a case of testdata/streams, whose README.md says what it means.
 type stream struct {
