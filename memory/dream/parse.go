@@ -19,8 +19,14 @@ const (
 	maxDepth = 16
 )
 
-// errCutOff says that an answer ends inside of its object. It wraps ErrUnreadable.
-var errCutOff = fmt.Errorf("it breaks off: %w", ErrUnreadable)
+// What is wrong with an answer. All wrap ErrUnreadable, and none quotes the answer,
+// for they go to a log.
+var (
+	// errCutOff says that it ends inside of its object.
+	errCutOff    = fmt.Errorf("it breaks off: %w", ErrUnreadable)
+	errMalformed = fmt.Errorf("it is no JSON: %w", ErrUnreadable)
+	errTooDeep   = fmt.Errorf("it nests deeper than %d: %w", maxDepth, ErrUnreadable)
+)
 
 // object is a JSON object by its fields, whose names are in lower case. Its methods
 // read what a model writes for what it was asked for: a value of another kind is
@@ -104,21 +110,18 @@ func parseObject(text string, fields ...string) (json.RawMessage, error) {
 	}
 	var found json.RawMessage
 	failure := fmt.Errorf("no object with the fields that were asked for: %w", ErrUnreadable)
-	for at := 0; at < len(text); {
-		next := strings.IndexByte(text[at:], '{')
+	// What was read is not read again, whatever it was: else an answer of many open
+	// braces takes quadratic time.
+	for r := (repairer{text: text}); ; {
+		next := strings.IndexByte(text[r.at:], '{')
 		if next < 0 {
 			break
 		}
-		r := repairer{text: text, at: at + next}
-		err := r.value(0)
-		// What was read is not read again, whatever it was: else an answer of
-		// many open braces takes quadratic time.
-		at = r.at
-		switch {
-		case err != nil:
+		r.at, r.out = r.at+next, r.out[:0]
+		if err := r.value(0); err != nil {
 			failure = err
-		case hasField(r.out, fields):
-			found = r.out
+		} else if hasField(r.out, fields) {
+			found = slices.Clone(r.out)
 		}
 	}
 	// An object that is whole stands even if something was cut off behind it.
@@ -158,7 +161,7 @@ func (r *repairer) fail() error {
 	if r.at >= len(r.text) {
 		return errCutOff
 	}
-	return fmt.Errorf("no JSON at byte %d: %w", r.at, ErrUnreadable)
+	return errMalformed
 }
 
 // value leaves at behind what it read, which is one byte at least.
@@ -177,7 +180,7 @@ func (r *repairer) value(depth int) error {
 func (r *repairer) list(open byte, depth int) error {
 	r.at++
 	if depth >= maxDepth {
-		return fmt.Errorf("it nests deeper than %d: %w", maxDepth, ErrUnreadable)
+		return errTooDeep
 	}
 	r.out = append(r.out, open)
 	closing := open + 2 // in ASCII, of both kinds
@@ -282,7 +285,7 @@ func (r *repairer) scalar() error {
 	case r.at == len(r.text):
 		return errCutOff
 	case word == "" || !json.Valid([]byte(word)):
-		return fmt.Errorf("no JSON at byte %d: %w", start, ErrUnreadable)
+		return errMalformed
 	}
 	r.out = append(r.out, word...)
 	return nil

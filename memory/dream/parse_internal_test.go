@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -86,4 +87,19 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A long answer is read at once, whatever it holds: what takes quadratic time takes
+// minutes.
+func TestParseObjectIsLinear(t *testing.T) {
+	for _, piece := range []string{`{`, `{"a":`, `{"facts":[`, `[`, `{"`, `{"\`, `"`, `{}`, `{"facts":{}}`, `{"a":1,`, `{"a":"\u00`, `{-`, "{\"a\":\"\x00\xff", `{"a":[],}`} {
+		text := strings.Repeat(piece, maxAnswer/4/len(piece))
+		for _, text := range []string{text, `{"facts":[` + text} {
+			begun := time.Now()
+			_, _ = parseObject(text, "facts")
+			if took := time.Since(begun); took > 2*time.Second {
+				t.Errorf("%q takes %v", piece, took)
+			}
+		}
+	}
 }
