@@ -107,7 +107,7 @@ func promptText(r llm.Request) string {
 // world is a store with one user and one agent.
 type world struct {
 	t     testing.TB
-	store *overlay
+	store *sqlite.Store
 	user  memory.UserID
 	agent memory.AgentID
 }
@@ -127,7 +127,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t, newOverlay(s), user.ID, agent.ID}
+	return &world{t, s, user.ID, agent.ID}
 }
 
 // place begins a session.
@@ -149,15 +149,18 @@ func (w *world) say(at dream.Place, drafts ...memory.Draft) []memory.Message {
 	return stored
 }
 
-// facts returns what was learned in the sessions, an extraction a list.
-func (w *world) facts() (all [][]string) {
+// facts returns what was learned of the user, or in the given sessions of theirs, an
+// extraction a list.
+func (w *world) facts(in ...dream.Place) (all [][]string) {
 	w.t.Helper()
 	list, err := w.store.Extractions(w.t.Context(), w.user, memory.ExtractionQuery{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for _, e := range list {
-		all = append(all, texts(e.Facts))
+		if len(in) == 0 || slices.ContainsFunc(in, func(at dream.Place) bool { return at.Session == e.Session }) {
+			all = append(all, texts(e.Facts))
+		}
 	}
 	return all
 }
