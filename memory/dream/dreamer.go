@@ -147,7 +147,7 @@ func (d *Dreamer) tail(ctx context.Context, at Place) ([]memory.Message, error) 
 		switch {
 		case err != nil || !more:
 			return tail, err
-		case first == maxFirst:
+		case first == maxFirst || d.extracting.wanted(at.Session):
 			return nil, nil
 		}
 		if err := d.learn(ctx, at, tail); err != nil {
@@ -193,9 +193,10 @@ type noted struct {
 	memory.Learned
 }
 
-// pending returns what was extracted and is not merged, and what of it there is to
-// show. Whole extractions fit; of one that is too large alone the rest is lost.
-func (d *Dreamer) pending(ctx context.Context, at Place) (ids []memory.ExtractionID, items []noted, err error) {
+// pending returns what was extracted and is not merged, the oldest first, and what
+// of it there is to show within room. Whole extractions fit; of one that is too
+// large alone the rest is lost.
+func (d *Dreamer) pending(ctx context.Context, at Place, room int) (ids []memory.ExtractionID, items []noted, err error) {
 	list, err := d.store.Extractions(ctx, at.User, memory.ExtractionQuery{Agent: at.Agent, Pending: true, Limit: maxPending})
 	if err != nil {
 		return nil, nil, err
@@ -218,7 +219,7 @@ func (d *Dreamer) pending(ctx context.Context, at Place) (ids []memory.Extractio
 		}
 		fits := len(of)
 		for i := range of {
-			if cost += lineTokens(said{text: of[i].Text}); cost > maxNotedTokens {
+			if cost += lineTokens(said{text: of[i].Text}); cost > room {
 				fits = i
 				break
 			}
@@ -234,35 +235,41 @@ func (d *Dreamer) pending(ctx context.Context, at Place) (ids []memory.Extractio
 	return ids, items, nil
 }
 
-// known returns the topics that hold now and are shown, the latest ones if there
-// are too many, by name; and the revision that was read first.
-func (d *Dreamer) known(ctx context.Context, at Place, now time.Time) (topics []memory.Topic, left int, r memory.TopicRevision, err error) {
-	topics, r, err = d.store.Topics(ctx, at.User, memory.TopicQuery{At: now})
+// known returns the topics that hold now, the latest first, and the revision that
+// was read first.
+func (d *Dreamer) known(ctx context.Context, at Place, now time.Time) ([]memory.Topic, memory.TopicRevision, error) {
+	topics, r, err := d.store.Topics(ctx, at.User, memory.TopicQuery{At: now})
 	if err != nil {
-		return nil, 0, r, err
+		return nil, r, err
 	}
 	// A change between the two is a change since the first.
 	ofAgent, _, err := d.store.Topics(ctx, at.User, memory.TopicQuery{Agent: at.Agent, At: now})
 	if err != nil {
-		return nil, 0, r, err
+		return nil, r, err
 	}
 	topics = append(topics, ofAgent...)
 	slices.SortStableFunc(topics, latestFirst)
-	cost, fits := 0, 0
+	return topics, r, nil
+}
+
+// shownTopics returns those of the topics, the latest first, that fit the room, by
+// name.
+func shownTopics(topics []memory.Topic, room int) []memory.Topic {
+	fits := 0
 	for _, t := range topics {
-		if cost += topicTokens(t); cost > maxTopicTokens {
+		if room -= topicTokens(t); room < 0 {
 			break
 		}
 		fits++
 	}
-	shown := topics[:fits]
+	shown := slices.Clone(topics[:fits])
 	slices.SortStableFunc(shown, func(a, b memory.Topic) int {
 		if c := strings.Compare(a.Name, b.Name); c != 0 {
 			return c
 		}
 		return latestFirst(b, a)
 	})
-	return shown, len(topics) - fits, r, nil
+	return shown
 }
 
 // latestFirst orders topics by when they became known, the last one first.
@@ -281,39 +288,57 @@ func topicTokens(t memory.Topic) int {
 // mergeInto asks the model what becomes of what is new, and stores it.
 func (d *Dreamer) mergeInto(ctx context.Context, at Place, tail []memory.Message, report *Report) error {
 	now := d.now()
-	topics, left, revision, err := d.known(ctx, at, now)
+	topics, revision, err := d.known(ctx, at, now)
 	if err != nil {
 		return err
 	}
-	ids, items, err := d.pending(ctx, at)
-	if err != nil {
-		return err
-	}
-	lines := learnable(tail)
-	dream := memory.Dream{Agent: at.Agent, Extractions: ids, At: now}
-	if len(tail) > 0 {
-		dream.Session, dream.Seen = at.Session, seen(tail)
+	var ids []memory.ExtractionID
+	var v verdict
+	for halvings := 0; ; {
+		var items []noted
+		if ids, items, err = d.pending(ctx, at, maxNotedTokens>>halvings); err != nil {
+			return err
+		}
+		lines := learnable(tail)
+		if len(items) == 0 && !anyUsers(lines) {
+			break
+		}
+		report.asked = true
+		shown := shownTopics(topics, maxTopicTokens>>halvings)
+		answer, err := d.ask(ctx, dreamRequest(now, shown, len(topics)-len(shown), items, lines))
+		if err == nil {
+			if v, err = judge(answer, now, shown, items, lines); err != nil {
+				return err
+			}
+			break
+		}
+		isTooLong := errors.Is(err, llm.ErrContextTooLong)
+		switch {
+		case len(tail) > 0 && (isTooLong || errors.Is(err, llm.ErrRefused)):
+			// An extraction finds its way around a message that is not let through,
+			// which would else keep all that follows from being learned.
+			if learnErr := d.learnTail(ctx, at, tail); learnErr != nil {
+				return errors.Join(err, learnErr)
+			}
+			tail = nil
+		case isTooLong && halvings < maxHalvings:
+			halvings++
+		default:
+			return err
+		}
 	}
 	if len(ids) == 0 && len(tail) == 0 {
 		return nil
 	}
-	var v verdict
-	if len(items) > 0 || anyUsers(lines) {
-		report.asked = true
-		answer, err := d.ask(ctx, dreamRequest(now, topics, left, items, lines))
-		if err != nil {
-			return err
-		}
-		if v, err = judge(answer, now, topics, items, lines); err != nil {
-			return err
-		}
-		dream.Topics = v.rows
+	dream := memory.Dream{Agent: at.Agent, Extractions: ids, Topics: v.rows, At: now}
+	if len(tail) > 0 {
+		dream.Session, dream.Seen = at.Session, seen(tail)
 	}
 	// A crash before the commit leaves all of it due, one after it nothing: what
 	// was merged and what came of it are stored at once.
 	stored, err := d.store.CommitDream(ctx, at.User, revision, dream)
 	if err != nil {
-		return err
+		return fmt.Errorf("store the topics: %w", err)
 	}
 	report.Extractions, report.Messages = len(ids), len(tail)
 	report.Topics = append(report.Topics, stored...)
@@ -322,6 +347,16 @@ func (d *Dreamer) mergeInto(ctx context.Context, at Place, tail []memory.Message
 		d.log.DebugContext(ctx, "dream: some of the answer was not taken", "user", at.User, "dropped", v.dropped)
 	}
 	return nil
+}
+
+// learnTail extracts from a tail that no dream can be made of.
+func (d *Dreamer) learnTail(ctx context.Context, at Place, tail []memory.Message) error {
+	unlock, err := d.extracting.lock(ctx, at.Session)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return d.learn(ctx, at, tail)
 }
 
 // dreamSystem says what is asked for. What a user said may hold instructions of

@@ -18,7 +18,6 @@ import (
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/dream"
-	"github.com/gloveboxhq/glovebox/memory/sqlite"
 )
 
 // leastStreams is how many cases there have to be.
@@ -57,6 +56,7 @@ func TestStreams(t *testing.T) {
 	names := map[string]bool{}
 	kinds := map[string]int{"new": 0, "repeated": 0, "corrected": 0, "contradicted": 0, "expiring": 0, "unrelated": 0}
 	var all score
+	h := newHouse(t)
 	for _, file := range files {
 		for _, s := range readStreams(t, file) {
 			if names[s.Name] {
@@ -70,7 +70,7 @@ func TestStreams(t *testing.T) {
 				kinds[kind]++
 			}
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".json")+"/"+s.Name, func(t *testing.T) {
-				all.add(play(t, s))
+				all.add(play(t, h, len(names), s))
 			})
 		}
 	}
@@ -119,14 +119,12 @@ func readStreams(t *testing.T, file string) (list []stream) {
 	return list
 }
 
-// player plays one case.
+// player plays one case, with a user of its own.
 type player struct {
 	t       *testing.T
-	path    string
-	store   *sqlite.Store
+	house   *house
 	dreamer *dream.Dreamer
 	model   *actor
-	now     time.Time
 	user    memory.UserID
 	agents  map[string]memory.AgentID
 	session string
@@ -134,18 +132,16 @@ type player struct {
 	score   score
 }
 
-func play(t *testing.T, s stream) score {
+func play(t *testing.T, h *house, number int, s stream) score {
+	h.clock.Store(streamStart.Sub(noon).Microseconds())
 	p := &player{
-		t: t, path: filepath.Join(t.TempDir(), "glovebox.db"), model: &actor{labels: map[string]labelled{}}, now: streamStart,
+		t: t, house: h, model: &actor{labels: map[string]labelled{}}, user: h.person(fmt.Sprintf("user-%d", number)),
 		agents: map[string]memory.AgentID{}, places: map[string]dream.Place{}, session: "main",
 	}
 	p.start()
-	defer p.stop()
-	user, err := p.store.DefaultUser(t.Context())
-	p.check(err)
-	p.user = user.ID
+	defer func() { p.check(p.dreamer.Close(context.Background())) }()
 	for i, step := range s.Steps {
-		p.model.at, p.model.now = fmt.Sprintf("step %d", i+1), p.now
+		p.model.at, p.model.now = fmt.Sprintf("step %d", i+1), h.now()
 		p.play(step, i == len(s.Steps)-1)
 		if t.Failed() {
 			t.Logf("stopped at step %d", i+1)
@@ -156,16 +152,7 @@ func play(t *testing.T, s stream) score {
 }
 
 func (p *player) start() {
-	store, err := sqlite.Open(p.t.Context(), p.path, sqlite.Options{Now: func() time.Time { return p.now }})
-	p.check(err)
-	p.store = store
-	p.dreamer = dream.New(store, dream.Config{Model: p.model, ExtractionTokens: 1, Now: func() time.Time { return p.now }})
-}
-
-func (p *player) stop() {
-	// The test's context has ended when it fails.
-	p.check(p.dreamer.Close(context.Background()))
-	p.check(p.store.Close())
+	p.dreamer = dream.New(p.house.store, dream.Config{Model: p.model, ExtractionTokens: 1, Now: p.house.now})
 }
 
 func (p *player) check(err error) {
@@ -185,11 +172,11 @@ func (p *player) place(name, agent string) dream.Place {
 		agent = "helper"
 	}
 	if _, exists := p.agents[agent]; !exists {
-		a, err := p.store.PutAgent(p.t.Context(), agent, "", p.now)
+		a, err := p.house.store.PutAgent(p.t.Context(), agent, "", p.house.now())
 		p.check(err)
 		p.agents[agent] = a.ID
 	}
-	session, err := p.store.CreateSession(p.t.Context(), memory.Session{Agent: p.agents[agent], User: p.user, CreatedAt: p.now})
+	session, err := p.house.store.CreateSession(p.t.Context(), memory.Session{Agent: p.agents[agent], User: p.user, CreatedAt: p.house.now()})
 	p.check(err)
 	at := dream.Place{User: p.user, Agent: p.agents[agent], Session: session.ID}
 	p.places[name] = at
@@ -199,7 +186,7 @@ func (p *player) place(name, agent string) dream.Place {
 func (p *player) say(role memory.Role, source memory.Source, text, label string) {
 	p.t.Helper()
 	at := p.place(p.session, "")
-	_, err := p.store.Append(p.t.Context(), p.user, at.Session, memory.Draft{Role: role, Source: source, Blocks: []memory.Block{memory.Text(text)}, At: p.now})
+	_, err := p.house.store.Append(p.t.Context(), p.user, at.Session, memory.Draft{Role: role, Source: source, Blocks: []memory.Block{memory.Text(text)}, At: p.house.now()})
 	p.check(err)
 	p.model.label(label, labelled{kind: 'm', text: text})
 }
@@ -218,7 +205,7 @@ func (p *player) play(s step, last bool) {
 		source, err := boundary.HandSource("calendar")
 		p.check(err)
 		text, _ := boundary.Wrap(source, s.Injection, boundary.Unlimited)
-		_, err = p.store.Inject(ctx, p.user, p.place(p.session, "").Session, memory.Injection{At: p.now, Blocks: []boundary.Content{text}})
+		_, err = p.house.store.Inject(ctx, p.user, p.place(p.session, "").Session, memory.Injection{At: p.house.now(), Blocks: []boundary.Content{text}})
 		p.check(err)
 		p.model.forbidden = append(p.model.forbidden, s.Injection)
 	case s.Session != "":
@@ -227,7 +214,7 @@ func (p *player) play(s step, last bool) {
 	case s.Wait != "":
 		d, err := time.ParseDuration(s.Wait)
 		p.check(err)
-		p.now = p.now.Add(d)
+		p.house.wait(d)
 	case s.Extract != nil:
 		p.model.answers(p.t, s.Extract)
 		if err := p.dreamer.AfterTurn(ctx, p.place(p.session, "")); err != nil && !s.Fails {
@@ -243,14 +230,16 @@ func (p *player) play(s step, last bool) {
 		p.model.wasAsked(p.t)
 	case s.Put != "":
 		name, content, _ := strings.Cut(s.Put, ": ")
-		_, err := p.store.PutTopic(ctx, p.user, memory.AgentID{}, memory.TopicRevision{}, memory.NewTopic{Name: name, Content: content}, p.now)
+		_, err := p.house.store.PutTopic(ctx, p.user, memory.AgentID{}, memory.TopicRevision{}, memory.NewTopic{Name: name, Content: content}, p.house.now())
 		p.check(err)
 		p.model.label(s.As, labelled{kind: 't', name: name, text: content})
 	case s.Delete != "":
-		_, err := p.store.DeleteTopic(ctx, p.user, memory.AgentID{}, s.Delete)
+		_, err := p.house.store.DeleteTopic(ctx, p.user, memory.AgentID{}, s.Delete)
 		p.check(err)
 	case s.Restart:
-		p.stop()
+		p.check(p.dreamer.Close(ctx))
+		p.check(p.house.store.Close())
+		p.house.open()
 		p.start()
 	case s.Check != nil:
 		p.compare(*s.Check, last)
@@ -268,7 +257,7 @@ func (p *player) compare(want check, last bool) {
 		agentNames[id] = name
 	}
 	for _, agent := range append([]memory.AgentID{{}}, keys(agentNames)...) {
-		list, _, err := p.store.Topics(p.t.Context(), p.user, memory.TopicQuery{Agent: agent})
+		list, _, err := p.house.store.Topics(p.t.Context(), p.user, memory.TopicQuery{Agent: agent})
 		p.check(err)
 		rows = append(rows, list...)
 	}
@@ -284,7 +273,7 @@ func (p *player) compare(want check, last bool) {
 		switch {
 		case !r.SupersededBy.IsZero():
 			got.Retired = append(got.Retired, shown[r.ID]+" => "+shown[r.SupersededBy])
-		case !r.ValidAt(p.now):
+		case !r.ValidAt(p.house.now()):
 			got.Expired = append(got.Expired, shown[r.ID])
 		default:
 			got.Valid = append(got.Valid, shown[r.ID])
