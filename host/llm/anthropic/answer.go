@@ -130,7 +130,9 @@ func (f *fold) add(e event) error {
 		if err := f.begin(e.ContentBlock); err != nil {
 			return err
 		}
-		f.say(f.blocks[e.Index].Text)
+		if b := f.blocks[e.Index]; b.Type == "text" {
+			f.say(b.Text)
+		}
 	case "content_block_delta":
 		if e.Index < 0 || e.Index >= len(f.blocks) {
 			return errProtocol

@@ -69,7 +69,9 @@ func (h *heard) each(text string) {
 // against the Response.
 func bothWays(t *testing.T, run func(t *testing.T, ask func(*anthropic.Model, context.Context, llm.Request) (llm.Response, error))) {
 	t.Run("complete", func(t *testing.T) {
-		run(t, func(m *anthropic.Model, ctx context.Context, r llm.Request) (llm.Response, error) { return m.Complete(ctx, r) })
+		run(t, func(m *anthropic.Model, ctx context.Context, r llm.Request) (llm.Response, error) {
+			return m.Complete(ctx, r)
+		})
 	})
 	t.Run("stream", func(t *testing.T) {
 		run(t, func(m *anthropic.Model, ctx context.Context, r llm.Request) (llm.Response, error) {
