@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,6 +27,8 @@ import (
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/anthropic"
+	"github.com/gloveboxhq/glovebox/host/llm/openai"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/tokenizer"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -85,14 +88,16 @@ type StoreConfig struct {
 
 // ModelConfig is [model].
 type ModelConfig struct {
-	// Provider is "offline", the default, "openai" for any server that speaks its
-	// protocol, or "anthropic".
+	// Provider is "offline", the default, or "openai" or "anthropic" for any server
+	// that speaks its protocol.
 	Provider string `toml:"provider"`
-	// BaseURL of the server; "" means $OPENAI_BASE_URL, else OpenAI's own.
+	// BaseURL of the server; "" means $OPENAI_BASE_URL or $ANTHROPIC_BASE_URL, else
+	// the provider's own.
 	BaseURL string `toml:"base_url"`
 	// Name of the model.
 	Name string `toml:"name"`
-	// APIKey is env:NAME or file:PATH; "" means env:OPENAI_API_KEY.
+	// APIKey is env:NAME or file:PATH; "" means env:OPENAI_API_KEY or
+	// env:ANTHROPIC_API_KEY.
 	APIKey string `toml:"api_key"`
 	// ContextWindow is what prompt and answer may cost together; zero means
 	// 32,768 tokens.
@@ -513,10 +518,10 @@ func (c *Config) Check() error {
 func (c *Config) checkModel() error {
 	m := c.Model
 	switch {
-	case m.Provider != "" && m.Provider != "offline" && m.Provider != "openai":
-		return fmt.Errorf("model.provider: %q: use offline or openai", m.Provider)
-	case m.Provider == "openai" && m.Name == "":
-		return errors.New("model.name: the provider openai needs the name of a model")
+	case m.Provider != "" && m.Provider != "offline" && !m.isRemote():
+		return fmt.Errorf("model.provider: %q: use offline, %s", m.Provider, strings.Join(slices.Sorted(maps.Keys(protocols)), " or "))
+	case m.isRemote() && m.Name == "":
+		return fmt.Errorf("model.name: the provider %s needs the name of a model", m.Provider)
 	case m.APIKey != "" && !strings.HasPrefix(m.APIKey, "env:") && !strings.HasPrefix(m.APIKey, "file:"):
 		return errors.New("model.api_key: write env:NAME or file:PATH; a key does not belong into the file")
 	case m.ContextWindow < 0 || m.MaxOutputTokens < 0:
@@ -570,15 +575,53 @@ func (c Config) offersTools() bool { return !c.isOffline() && (c.Model.Tools == 
 
 // isOffline reports whether the offline model answers, which knows no tools and
 // only quotes.
-func (c Config) isOffline() bool { return c.LLM == nil && c.Model.Provider != "openai" }
+func (c Config) isOffline() bool { return c.LLM == nil && !c.Model.isRemote() }
+
+// protocol is how a model on a server is asked.
+type protocol struct {
+	// shape is whose rules prompts keep.
+	shape assembly.Provider
+	// baseURL names the variable with the address, key is where the key is, if the
+	// configuration names neither.
+	baseURL, key string
+	open         func(baseURL, key, name string) (llm.Model, error)
+}
+
+// protocols are those that model.provider may name, beside offline.
+var protocols = map[string]protocol{
+	"anthropic": {assembly.Anthropic, "ANTHROPIC_BASE_URL", "env:ANTHROPIC_API_KEY", func(baseURL, key, name string) (llm.Model, error) {
+		return anthropic.New(anthropic.Config{BaseURL: baseURL, APIKey: key, Name: name})
+	}},
+	"openai": {assembly.OpenAIChat, "OPENAI_BASE_URL", "env:OPENAI_API_KEY", func(baseURL, key, name string) (llm.Model, error) {
+		return openai.New(openai.Config{BaseURL: baseURL, APIKey: key, Name: name})
+	}},
+}
+
+// isRemote reports whether the model is on a server.
+func (m ModelConfig) isRemote() bool {
+	_, ok := protocols[m.Provider]
+	return ok
+}
+
+// open returns the configured model. Its error names the key.
+func (m ModelConfig) open() (llm.Model, error) {
+	p, ok := protocols[m.Provider]
+	if !ok {
+		return llm.NewExtractive(), nil
+	}
+	key, err := secret(cmp.Or(m.APIKey, p.key))
+	if err != nil {
+		return nil, fmt.Errorf("model.api_key: %w", err)
+	}
+	model, err := p.open(cmp.Or(m.BaseURL, os.Getenv(p.baseURL)), key, m.Name)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	return model, nil
+}
 
 // shape is whose rules prompts keep; "" is all of them.
-func (m ModelConfig) shape() assembly.Provider {
-	if m.Provider == "openai" {
-		return assembly.OpenAIChat
-	}
-	return ""
-}
+func (m ModelConfig) shape() assembly.Provider { return protocols[m.Provider].shape }
 
 func (m ModelConfig) window() int    { return positiveOr(m.ContextWindow, 32_768) }
 func (m ModelConfig) maxOutput() int { return positiveOr(m.MaxOutputTokens, 1024) }

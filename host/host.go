@@ -21,7 +21,6 @@ import (
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/llm"
-	"github.com/gloveboxhq/glovebox/host/llm/openai"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/sqlite"
@@ -261,37 +260,17 @@ func defaultCache(data string) string {
 }
 
 func (h *Host) openModel() (llm.Model, error) {
-	m := h.config.Model
-	switch {
-	case h.config.LLM != nil:
+	if h.config.LLM != nil {
 		return h.config.LLM, nil
-	case m.Provider != "openai":
-		return llm.NewExtractive(), nil
 	}
-	reference := m.APIKey
-	if reference == "" {
-		reference = "env:OPENAI_API_KEY"
-	}
-	key, err := secret(reference)
-	if err != nil {
-		return nil, fmt.Errorf("model.api_key: %w", err)
-	}
-	base := m.BaseURL
-	if base == "" {
-		base = os.Getenv("OPENAI_BASE_URL")
-	}
-	model, err := openai.New(openai.Config{BaseURL: base, APIKey: key, Name: m.Name})
-	if err != nil {
-		return nil, fmt.Errorf("model: %w", err)
-	}
-	return model, nil
+	return h.config.Model.open()
 }
 
 func (h *Host) summarizer() compaction.Summarizer {
 	switch {
 	case h.config.Summarizer != nil:
 		return h.config.Summarizer
-	case h.config.LLM == nil && h.config.Model.Provider != "openai":
+	case h.config.isOffline():
 		return compaction.NewOffline()
 	}
 	return compaction.NewPrompted(h.model)
