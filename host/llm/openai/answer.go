@@ -195,15 +195,15 @@ func (a *answer) read(body io.Reader, progress func() error) error {
 
 // readEvents reads a stream of server-sent events up to [DONE] or its end.
 func (a *answer) readEvents(r *bufio.Reader, progress func() error) error {
-	var data []byte
+	var line, data []byte
 	isError, spoken := false, false
 	for {
-		line, err := r.ReadBytes('\n')
+		var err error
+		line, err = readLine(r, line)
 		ends := errors.Is(err, io.EOF)
 		if err != nil && !ends {
 			return err
 		}
-		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(name) {
@@ -247,6 +247,17 @@ func (a *answer) readEvents(r *bufio.Reader, progress func() error) error {
 			return errProtocol
 		}
 	}
+}
+
+// readLine reads a line, without its end, into buffer.
+func readLine(r *bufio.Reader, buffer []byte) (line []byte, err error) {
+	line = buffer[:0]
+	for more := true; more && err == nil; {
+		var part []byte
+		part, more, err = r.ReadLine()
+		line = append(line, part...)
+	}
+	return line, err
 }
 
 // add adds one event of a stream, or the whole of an answer; data is not empty.
