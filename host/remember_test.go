@@ -550,13 +550,13 @@ func TestAMiniDreamThatHangs(t *testing.T) {
 	entered := make(chan struct{}, 8)
 	model.extracts = hanging(entered)
 	h := structured(t, host.Config{LLM: model, Summarizer: compaction.NewOffline(), Compaction: host.CompactionConfig{KeepRecent: 14}})
-	if err := h.Dreaming(t.Context(), func(c *dream.Config) { c.MiniTimeout, c.ExtractionTokens = 20*time.Millisecond, -1 }); err != nil {
+	if err := h.Dreaming(t.Context(), func(c *dream.Config) { c.MiniTimeout, c.ExtractionTokens = time.Second, -1 }); err != nil {
 		t.Fatal(err)
 	}
 	session := longSession(t, h)
 	began := time.Now()
 	answer := send(t, h, host.Message{Session: session, Text: "And now?"})
-	if took := time.Since(began); answer.Message.Blocks[0].Text != "It still does." || took > 5*time.Second {
+	if took := time.Since(began); answer.Message.Blocks[0].Text != "It still does." || took > 10*time.Second {
 		t.Errorf("answered %+v after %s", answer.Message, took)
 	}
 	if n := len(entered); n != 1 {
