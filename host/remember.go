@@ -383,6 +383,9 @@ type TriggerCounts struct {
 // Counts returns the counts so far.
 func (h *Host) Counts() Counts {
 	counts := Counts{Triggers: map[memory.Trigger]TriggerCounts{}}
+	for trigger, c := range h.compaction.CountsByTrigger() {
+		counts.Triggers[trigger] = TriggerCounts(c)
+	}
 	if h.dreams != nil {
 		counts.Memory = h.dreams.Counts()
 	}
