@@ -65,6 +65,12 @@ func (s *Store) asWriter(ctx context.Context, what string, f func(*sql.Conn) err
 	if s.readOnly {
 		return s.failed(ctx, what, fmt.Errorf("%w: it was opened for reading", memory.ErrReadOnly))
 	}
+	select {
+	case s.writer <- struct{}{}:
+		defer func() { <-s.writer }()
+	case <-ctx.Done():
+		return s.failed(ctx, what, ctx.Err())
+	}
 	writer, err := s.write.Conn(ctx)
 	if err != nil {
 		return s.failed(ctx, what, err)
