@@ -126,7 +126,7 @@ func serve(t *testing.T, options ...func(*setup)) *system {
 	s.address = listener.Addr().String()
 	up.control.Host, up.control.HostConfig, up.control.Tokens, up.control.Now = h, up.host, s.tokens, up.clock.now
 	if up.control.Log == nil {
-		up.control.Log = slog.New(slog.DiscardHandler)
+		up.control.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)

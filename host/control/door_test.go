@@ -389,4 +389,3 @@ func TestServeEnds(t *testing.T) {
 		t.Error("a closed listener was served")
 	}
 }
-

@@ -78,8 +78,6 @@ func problemOf(err error) (_ *problem, known bool) {
 		{llm.ErrAuth, http.StatusBadGateway, llm.ErrAuth.Error()},
 		{llm.ErrEmpty, http.StatusBadGateway, llm.ErrEmpty.Error()},
 		{llm.ErrRefused, http.StatusBadGateway, llm.ErrRefused.Error()},
-		{dream.ErrUnreadable, http.StatusBadGateway, dream.ErrUnreadable.Error()},
-		{dream.ErrNoModel, http.StatusConflict, dream.ErrNoModel.Error()},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, "it took too long"},
 		// Of a caller who went away nobody reads it.
 		{context.Canceled, http.StatusServiceUnavailable, "the server is stopping"},
