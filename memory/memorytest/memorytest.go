@@ -90,6 +90,7 @@ func TestStore(t *testing.T, open Open) {
 		{"ExportImport", testExportImport},
 		{"ExportImportRandom", testExportImportRandom},
 		{"ImportRefuses", testImportRefuses},
+		{"ImportMemory", testImportMemory},
 		{"ImportRecomputes", testImportRecomputes},
 		{"ImportStops", testImportStops},
 		{"RecordsKeepBytes", testRecordsKeepBytes},

@@ -95,6 +95,9 @@ func (f *fixture) rich() memory.SessionID {
 	run := memory.CompactionRun{Session: child, Agent: f.agent, Trigger: memory.TriggerManual, Outcome: memory.OutcomeDone, StartedAt: at, Took: time.Second, Summaries: 4}
 	check(f.t, f.store.RecordCompaction(ctx, f.user, run))
 	check(f.t, f.store.RecordCompaction(ctx, f.user, run))
+	f.learn(child, 2, 4, memory.Learnings{})
+	f.learn(child, 1, 1, fact("says <a>", messages[0]))
+	must(f.store.CommitExtraction(ctx, f.user, memory.NewExtraction{Session: child, Seen: []memory.SeqRange{{First: 6, Last: 6}, {First: 8, Last: 8}}, At: at}))(f.t)
 	newer, older, mine := memory.NewID[memory.TopicID](), memory.NewID[memory.TopicID](), memory.NewID[memory.TopicID]()
 	f.imports(
 		memory.Record{Kind: memory.RecordExtraction, Extraction: &memory.ExtractionRecord{ID: memory.NewID[memory.ExtractionID](), Agent: "assistant", Session: child, CreatedAt: at, MergedAt: at.Add(time.Minute),
@@ -145,7 +148,7 @@ func testExportImport(t *testing.T, f *fixture) {
 	other, user := f.second(t)
 	report := must(other.Import(ctx, user, parsed(before)))(t)
 	for kind, n := range map[memory.RecordKind]int{
-		memory.RecordSession: 2, memory.RecordMessage: 10, memory.RecordFile: 2, memory.RecordSummary: 4, memory.RecordCompaction: 2, memory.RecordExtraction: 2, memory.RecordTopic: 3,
+		memory.RecordSession: 2, memory.RecordMessage: 10, memory.RecordFile: 2, memory.RecordSummary: 4, memory.RecordCompaction: 2, memory.RecordExtraction: 5, memory.RecordTopic: 3,
 	} {
 		if report.Added[kind] != n || report.Skipped[kind] != 0 {
 			t.Errorf("%s: added %d, skipped %d, want %d added", kind, report.Added[kind], report.Skipped[kind], n)
@@ -172,6 +175,18 @@ func testExportImport(t *testing.T, f *fixture) {
 	is.User, is.Agent = was.User, was.Agent
 	equal(t, is, was)
 	equal(t, must(other.Messages(ctx, user, session, memory.MessageQuery{}))(t), must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(t))
+	// So is what there is to learn.
+	equal(t, must(other.Unseen(ctx, user, session))(t), must(f.store.Unseen(ctx, f.user, session))(t))
+	agents, still := must(other.Agents(ctx))(t), func(store memory.Store, agent memory.AgentID) (ids []memory.SessionID) {
+		for _, s := range must(store.IdleSessions(ctx, []memory.AgentID{agent}, at.Add(time.Hour), 0))(t) {
+			if s.User != f.other {
+				ids = append(ids, s.Session)
+			}
+		}
+		return ids
+	}
+	mine := slices.IndexFunc(agents, func(a memory.Agent) bool { return a.Name == "assistant" })
+	equal(t, still(other, agents[mine].ID), still(f.store, f.agent))
 
 	// A second time adds nothing; nor does it where it came from.
 	for _, again := range []struct {
@@ -215,8 +230,24 @@ func testExportImportRandom(t *testing.T, f *fixture) {
 		for _, u := range []memory.UserID{one, one, f.other} {
 			w.sessions = append(w.sessions, &modelSession{user: u, id: f.session(u), byKey: map[string]memory.Message{}})
 		}
+		// Somebody looks at a part of what was not looked at.
+		learn := func(r *rapid.T) {
+			session := w.sessions[rapid.IntRange(0, 1).Draw(r, "session")].id
+			n := memory.NewExtraction{Session: session, At: at}
+			for _, m := range must(f.store.UnseenMessages(ctx, one, session, memory.MessageQuery{}))(r) {
+				if rapid.Bool().Draw(r, "seen") {
+					n.Seen = append(n.Seen, memory.SeqRange{First: m.Seq, Last: m.Seq})
+				}
+				if m.Source == memory.SourceUser && rapid.Bool().Draw(r, "learned") {
+					n.Tasks = append(n.Tasks, fact("x", m).Facts...)
+				}
+			}
+			if len(n.Seen) > 0 {
+				must(f.store.CommitExtraction(ctx, one, n))(r)
+			}
+		}
 		for range rapid.IntRange(1, 8).Draw(r, "steps") {
-			rapid.SampledFrom([]func(*rapid.T){w.append, w.append, w.inject, w.commit, w.commit}).Draw(r, "step")(r)
+			rapid.SampledFrom([]func(*rapid.T){w.append, w.append, w.inject, w.commit, w.commit, learn}).Draw(r, "step")(r)
 		}
 		lines := f.lines(r, f.store, one)
 		for _, line := range lines {
@@ -312,6 +343,17 @@ func testImportRefuses(t *testing.T, f *fixture) {
 		{"a topic before its heir", without(`"content":"Aurelia"`)},
 		{"something after it", edit(`{"kind":"extraction"`, `{} {"kind":"extraction"`)},
 		{"an agent's name", edit(`"agent":"gone"`, `"agent":"../gone"`)},
+		{"a run that ends before it begins", edit(`"learned":[{"first":1,"last":4}`, `"learned":[{"first":1,"last":0}`)},
+		{"runs that touch", edit(`"learned":[{"first":1,"last":4}`, `"learned":[{"first":1,"last":5}`)},
+		{"a run of nothing", edit(`"learned":[{"first":1,`, `"learned":[{"first":0,`)},
+		{"a list of texts", edit(`"tasks":[{`, `"tasks":["x",{`)},
+		{"another list", edit(`"tasks":[`, `"wishes":[`)},
+		{"a thing with another field", edit(`"text":"paint it"`, `"text":"paint it","x":1`)},
+		{"a thing that says nothing", edit(`"text":"paint it"`, `"text":" "`)},
+		{"a thing that says too much", edit(`"text":"paint it"`, `"text":"`+longText(memory.MaxTopicContent+1)+`"`)},
+		{"a topic without a name", edit(`"topic":"tone"`, `"topic":"\u200b"`)},
+		{"a topic that says nothing", edit(`"content":"brief"`, `"content":"\n"`)},
+		{"a topic that says too much", edit(`"content":"brief"`, `"content":"`+longText(memory.MaxTopicContent+1)+`"`)},
 	} {
 		store, user := f.second(t)
 		if _, err := store.Import(ctx, user, parsed(test.lines)); !errors.Is(err, memory.ErrInvalid) && !isSyntax(err) {
@@ -334,6 +376,60 @@ func testImportRefuses(t *testing.T, f *fixture) {
 func isSyntax(err error) bool {
 	_, ok := errors.AsType[*json.SyntaxError](err)
 	return ok || errors.Is(err, boundary.ErrNotNeutral)
+}
+
+// What another program wrote, or an older version, gets the form that it has here,
+// once; and what was looked at on either side was looked at.
+func testImportMemory(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	session := memory.NewID[memory.SessionID]()
+	x, y, topic := memory.NewID[memory.ExtractionID](), memory.NewID[memory.ExtractionID](), memory.NewID[memory.TopicID]()
+	lines := []string{`{"kind":"session","session":{"id":"` + session.String() + `","agent":"assistant","created_at":"2026-03-23T08:00:00Z","learned":[{"first":2,"last":2},{"first":5,"last":9007199254740991}]}}`}
+	for i, text := range []string{"one", "two", "three"} {
+		lines = append(lines, fmt.Sprintf(`{"kind":"message","message":{"id":"%s","session_id":"%s","seq":%d,"role":"user","source":"user","content":[{"type":"text","text":"%s"}],"tokens":1,"trust":"direct","created_at":"2026-03-23T08:00:00Z"}}`,
+			memory.NewID[memory.MessageID](), session, i+1, text))
+	}
+	lines = append(lines,
+		`{"kind":"extraction","extraction":{"id":"`+x.String()+`","agent":"assistant","session_id":"`+session.String()+`","facts":"[\"has a boat\",\n \"and a dog\"]","preferences":"","decisions":"[]","tasks":null,"open_items":[{"text":""},{"text":" a  b"}],"created_at":"2026-03-23T08:00:00Z"}}`,
+		`{"kind":"extraction","extraction":{"id":"`+y.String()+`","agent":"assistant","session_id":"`+session.String()+`","facts":[{"text":""}],"created_at":"2026-03-23T08:00:01Z"}}`,
+		`{"kind":"topic","topic":{"id":"`+topic.String()+`","topic":" The BOAT","content":"is\nred","valid_from":"2026-03-23T08:00:00Z","updated_at":"2026-03-23T08:00:00Z"}}`)
+	report := must(f.store.Import(ctx, f.user, parsed(lines)))(t)
+	equal(t, report.Skipped, map[memory.RecordKind]int{})
+	first := f.lines(t, f.store, f.user)
+	report = must(f.store.Import(ctx, f.user, parsed(lines)))(t)
+	equal(t, report.Added, map[memory.RecordKind]int{})
+	equalLists(t, f.lines(t, f.store, f.user), first)
+
+	got := f.extractions(memory.ExtractionQuery{})
+	none := []memory.Learned{}
+	equal(t, got[0].Learnings, memory.Learnings{Facts: []memory.Learned{{Text: `["has a boat", "and a dog"]`}}, Preferences: none, Decisions: none, Tasks: none, OpenItems: []memory.Learned{{}, {Text: "a b"}}})
+	equal(t, got[0].MergedAt.IsZero(), true)
+	equal(t, got[1].MergedAt, got[1].CreatedAt)
+	equal(t, names(f.topics(memory.TopicQuery{})), []string{"the boat: is red"})
+	equal(t, must(f.store.Unseen(ctx, f.user, session))(t).Messages, 2)
+	// What the session did not have when it was imported is not looked at.
+	f.append(session, says("user", "four", 0), says("user", "five", 0))
+	equal(t, must(f.store.Unseen(ctx, f.user, session))(t).Messages, 4)
+	f.learn(session, 3, 3, memory.Learnings{})
+	lines[0] = strings.Replace(lines[0], `{"first":2,"last":2}`, `{"first":1,"last":2}`, 1)
+	must(f.store.Import(ctx, f.user, parsed(lines)))(t)
+	var unseen []int64
+	for _, m := range must(f.store.UnseenMessages(ctx, f.user, session, memory.MessageQuery{}))(t) {
+		unseen = append(unseen, m.Seq)
+	}
+	equal(t, unseen, []int64{4})
+	wants(t, f.store.ExportMemory(ctx, memory.NewID[memory.UserID](), func(memory.Record) error { return nil }), memory.ErrNotFound)
+	// One kind of topic takes the place of the other, that of an agent never that of
+	// another's.
+	heir := memory.TopicRecord{ID: memory.NewID[memory.TopicID](), Agent: "assistant", Topic: "x", Content: "x", ValidFrom: at, UpdatedAt: at}
+	stranger := memory.TopicRecord{ID: memory.NewID[memory.TopicID](), Agent: "another", Topic: "x", Content: "x", SupersededBy: heir.ID, ValidFrom: at, UpdatedAt: at}
+	_, err := f.store.Import(ctx, f.user, recordsOf(memory.Record{Kind: memory.RecordTopic, Topic: &heir}, memory.Record{Kind: memory.RecordTopic, Topic: &stranger}))
+	wants(t, err, memory.ErrInvalid)
+	stranger.Agent = ""
+	equal(t, f.imports(memory.Record{Kind: memory.RecordTopic, Topic: &stranger}).Added[memory.RecordTopic], 1)
+	var kinds []memory.RecordKind
+	check(t, f.store.ExportMemory(ctx, f.user, func(r memory.Record) error { kinds = append(kinds, r.Kind); return nil }))
+	equal(t, slices.Compact(kinds), []memory.RecordKind{memory.RecordExtraction, memory.RecordTopic})
 }
 
 // What a document says of trust and cost is not believed.
