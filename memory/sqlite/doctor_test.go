@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/sqlite"
@@ -84,6 +85,10 @@ const some = -1
 
 func TestDoctor(t *testing.T) {
 	const anyLeaf, anySummary = "(SELECT id FROM summaries WHERE depth = 0 ORDER BY number LIMIT 1)", "(SELECT id FROM summaries WHERE depth = 1)"
+	const (
+		one, two = "x'000000000000700080000000000000f1'", "x'000000000000700080000000000000f2'"
+		topics   = "INSERT INTO topics (id, user_id, name, content, valid_from, updated_at, superseded_by) "
+	)
 	for _, test := range []struct {
 		name, damage, finds string
 		left                int // findings that Repair leaves
@@ -108,6 +113,21 @@ func TestDoctor(t *testing.T) {
 		{"the session is lost", "DELETE FROM sessions", "refers to one in sessions", some},
 		{"a record without a session", "PRAGMA foreign_keys = OFF; INSERT INTO compaction_runs VALUES (1, x'00', x'00', '', '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)", "compaction_runs", 0},
 		{"a source without a topic", "INSERT INTO topic_sources VALUES (x'00', x'01')", "sources belong to topics", 0},
+		{"what was looked at is not there", "INSERT INTO session_learned SELECT id, 30, 41 FROM sessions", "runs of messages that were looked at", 0},
+		{"what was looked at overlaps", "INSERT INTO session_learned SELECT id, 1, 5 FROM sessions; INSERT INTO session_learned SELECT id, 5, 9 FROM sessions", "1 runs of messages that were looked at", 0},
+		{"what was looked at touches", "INSERT INTO session_learned SELECT id, 1, 5 FROM sessions; INSERT INTO session_learned SELECT id, 6, 9 FROM sessions", "1 runs of messages that were looked at", 0},
+		{"there is more to learn", "UPDATE sessions SET due_since = NULL", "whether there is something to learn", 0},
+		{"there is less to learn", "INSERT INTO session_learned SELECT id, 1, 40 FROM sessions", "whether there is something to learn", 0},
+		{"there is something to learn later", "UPDATE sessions SET due_since = last_active_at + 1", "whether there is something to learn", 0},
+		{"what was looked at of no session", "PRAGMA foreign_keys = OFF; INSERT INTO session_learned VALUES (x'00', 1, 2)", "session_learned", 0},
+		{"a run of no session", "PRAGMA foreign_keys = OFF; INSERT INTO pending_runs VALUES (x'00', 'gap', 0, 0)", "pending_runs", 0},
+		{"a topic's name is out of form", topics + "SELECT " + one + ", id, 'The  Boat', 'x', 0, 0, NULL FROM users", "out of form", 0},
+		{"a topic has no name", topics + "SELECT " + one + ", id, '', 'x', 0, 0, NULL FROM users", "out of form", 0},
+		{"a topic says too much", topics + "SELECT " + one + ", id, 'x', hex(zeroblob(1500)), 0, 0, NULL FROM users", "out of form", 0},
+		{"topics are in a ring", topics + "SELECT " + one + ", id, 'x', 'x', 0, 0, NULL FROM users; " + topics + "SELECT " + two + ", id, 'x', 'x', 0, 0, " + one + " FROM users; UPDATE topics SET superseded_by = " + two + " WHERE id = " + one, "2 topics were superseded by one another", 0},
+		{"a topic superseded another user's", "INSERT INTO users VALUES (" + one + ", 'bob', 0, 0, 0); " + topics + "SELECT id, " + one + ", 'x', 'x', 0, 0, NULL FROM users WHERE is_default; " + topics + "SELECT " + two + ", id, 'x', 'x', 0, 0, id FROM users WHERE is_default", "superseded by none of the same user", 0},
+		{"a topic's heir is lost", "PRAGMA foreign_keys = OFF; " + topics + "SELECT " + one + ", id, 'x', 'x', 0, 0, " + two + " FROM users", "superseded by none of the same user", 0},
+		{"what was learned cannot be read", "INSERT INTO session_extractions SELECT " + one + ", user_id, agent_id, id, '{', '[]', '[]', '[]', '[]', 0, 0 FROM sessions", "what was learned cannot be read", 1},
 		{"a parent that does not exist", "UPDATE sessions SET parent_session_id = x'000102'", "refers to one in sessions", 0},
 		{"a wipe that was begun", "INSERT INTO wipes VALUES (x'00112233445566778899aabbccddeeff', 0)", "were begun and not ended", 1},
 		{"what is to be scrubbed", "INSERT INTO kv VALUES ('shared', 'scrub_pending', x'01')", "may still be in the files", 0},
@@ -252,5 +272,52 @@ func TestRepairedSummariesAreNotFound(t *testing.T) {
 		if hits, err := s.SearchSummaries(t.Context(), user, words("zebra")); err != nil || len(hits) != want {
 			t.Errorf("%d hits, not %d: %v", len(hits), want, err)
 		}
+	}
+}
+
+// What a repair does to topics whose heir cannot be never brings one back, and what
+// goes on meanwhile is told.
+func TestRepairBringsNoTopicBack(t *testing.T) {
+	dir := t.TempDir()
+	store := open(t, dir)
+	user, agent, err := people(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old []memory.TopicID
+	for _, content := range []string{"first", "second", "third"} {
+		_, r, err := store.Topics(t.Context(), user, memory.TopicQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		topics, err := store.CommitDream(t.Context(), user, r, memory.Dream{Agent: agent, At: at, Topics: []memory.NewTopic{{Name: "x", Content: content, Supersedes: old}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old = []memory.TopicID{topics[0].ID}
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, database(dir), "PRAGMA foreign_keys = OFF; DELETE FROM topics WHERE content = 'second'; INSERT INTO topic_sources SELECT id, id FROM topics")
+	store = open(t, dir)
+	_, r, err := store.Topics(t.Context(), user, memory.TopicQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := store.(*sqlite.Store).Repair(t.Context()); err != nil || len(found) > 0 {
+		t.Fatalf("after the repair: %+v, %v", found, err)
+	}
+	for _, after := range []time.Duration{0, time.Hour, 1000 * time.Hour} {
+		topics, _, err := store.Topics(t.Context(), user, memory.TopicQuery{At: at.Add(after)})
+		if err != nil || len(topics) != 1 || topics[0].Content != "third" {
+			t.Errorf("after %v %+v is remembered, %v", after, topics, err)
+		}
+	}
+	if all, _, err := store.Topics(t.Context(), user, memory.TopicQuery{}); err != nil || len(all) != 2 {
+		t.Errorf("kept is %+v, %v", all, err)
+	}
+	if _, err := store.CommitDream(t.Context(), user, r, memory.Dream{Agent: agent, At: at}); !errors.Is(err, memory.ErrConflict) {
+		t.Errorf("a dream from before the repair: %v", err)
 	}
 }

@@ -250,6 +250,70 @@ func TestAFailedMigrationLeavesTheOlderSchema(t *testing.T) {
 	}
 }
 
+// What an older version kept of the memory, which only an import could have
+// written, is there in the form of today; what was said is still to be learned from.
+func TestMigrationOfMemory(t *testing.T) {
+	path := oldDatabase(t, 4)
+	const agent, x = "x'000000000000700080000000000000bb'", "x'000000000000700080000000000000e"
+	topic := func(n int, name, content, heir string) string {
+		return fmt.Sprintf("(x'000000000000700080000000000000f%d', %s, '%s', '%s', x'0102', 1700000000000099, %s, 1700000000000001, 1700000000000002)", n, hexOf(oldUser), name, content, heir)
+	}
+	execute(t, path, "INSERT INTO user_topics VALUES "+topic(1, "The  Boat", "new", "NULL")+", "+topic(2, "", "old\nline", "x'000000000000700080000000000000f1'")+"; "+
+		"INSERT INTO user_agent_topics (id, user_id, agent_id, topic, content, valid_from, updated_at) VALUES (x'000000000000700080000000000000f3', "+hexOf(oldUser)+", "+agent+", 'audit', 'brief', 1, 2); "+
+		"INSERT INTO topic_sources VALUES (x'000000000000700080000000000000f1', x'0000000000007000800000000000ee01'); "+
+		"INSERT INTO session_extractions VALUES ("+x+"1', "+hexOf(oldUser)+", "+agent+", "+hexOf(oldSession)+", 'says \"hi\"\n and more', '', ' []', '[\"x\"]', '', 1700000000000003)")
+	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	user, err := store.DefaultUser(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents, err := store.Agents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(topics []memory.Topic, _ memory.TopicRevision, err error) (lines string) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range topics {
+			lines += fmt.Sprintf("%s: %s, %d sources, heir %t, expires %t; ", v.Name, v.Content, len(v.Sources), !v.SupersededBy.IsZero(), !v.ExpiresAt.IsZero())
+		}
+		return lines
+	}
+	if got, want := line(store.Topics(t.Context(), user.ID, memory.TopicQuery{})), "the boat: new, 1 sources, heir false, expires true; unnamed: old line, 0 sources, heir true, expires true; "; got != want {
+		t.Errorf("topics %s\nwant   %s", got, want)
+	}
+	if got, want := line(store.Topics(t.Context(), user.ID, memory.TopicQuery{Agent: agents[0].ID})), "audit-topic: brief, 0 sources, heir false, expires false; "; got != want {
+		t.Errorf("topics %s, want %s", got, want)
+	}
+	extractions, err := store.Extractions(t.Context(), user.ID, memory.ExtractionQuery{Pending: true})
+	if err != nil || len(extractions) != 1 {
+		t.Fatalf("%+v, %v", extractions, err)
+	}
+	learned := extractions[0].Learnings
+	if _, err := learned.Kept(); err != nil || learned.Len() != 2 || learned.Facts[0].Text != `says "hi"  and more` || learned.Tasks[0].Text != `["x"]` {
+		t.Errorf("learned %+v, %v", learned, err)
+	}
+	unseen, err := store.Unseen(t.Context(), user.ID, extractions[0].Session)
+	if err != nil || unseen.Messages != 5 || unseen.UserMessages != 2 {
+		t.Errorf("unseen %+v, %v", unseen, err)
+	}
+	if runs, err := store.PendingRuns(t.Context()); err != nil || len(runs) > 0 {
+		t.Errorf("pending %+v, %v", runs, err)
+	}
+	idle, err := store.IdleSessions(t.Context(), []memory.AgentID{agents[0].ID}, at, 0)
+	if err != nil || len(idle) != 1 {
+		t.Errorf("idle %+v, %v", idle, err)
+	}
+	if found, err := store.Check(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("the doctor finds %+v, %v", found, err)
+	}
+}
+
 // S2
 func TestRowsOfNobodyGoToTheDefaultUser(t *testing.T) {
 	const nobody = "x'00000000000000000000000000000000'"
