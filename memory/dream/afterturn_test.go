@@ -116,8 +116,7 @@ func TestAfterTurnLeavesTheTurnThatGoesOn(t *testing.T) {
 }
 
 // What is more than one prompt holds is extracted in parts until too little is left,
-// and nothing of it twice; a Dreamer that was made anew goes on where the last
-// one stopped.
+// and nothing of it twice; after a restart it goes on where it stopped.
 func TestAfterTurnGoesOnUntilNothingIsDue(t *testing.T) {
 	w := newWorld(t)
 	model := diligent()
@@ -136,6 +135,7 @@ func TestAfterTurnGoesOnUntilNothingIsDue(t *testing.T) {
 	w.say(at, user("under way"))
 	for range 3 {
 		w.afterTurn(w.eager(model), at)
+		w.restart()
 	}
 	if got := slices.Concat(w.facts()...); !slices.Equal(got, want) {
 		t.Errorf("learned %d things, want %d", len(got), len(want))

@@ -107,6 +107,7 @@ func promptText(r llm.Request) string {
 // world is a store with one user and one agent.
 type world struct {
 	t     testing.TB
+	path  string
 	store *sqlite.Store
 	user  memory.UserID
 	agent memory.AgentID
@@ -114,20 +115,36 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "glovebox.db"), sqlite.Options{})
+	w := &world{t: t, path: filepath.Join(t.TempDir(), "glovebox.db")}
+	w.open()
+	t.Cleanup(func() { w.store.Close() })
+	user, err := w.store.DefaultUser(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	user, err := s.DefaultUser(t.Context())
+	agent, err := w.store.PutAgent(t.Context(), "assistant", "", noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := s.PutAgent(t.Context(), "assistant", "", noon)
-	if err != nil {
-		t.Fatal(err)
+	w.user, w.agent = user.ID, agent.ID
+	return w
+}
+
+func (w *world) open() {
+	w.t.Helper()
+	var err error
+	if w.store, err = sqlite.Open(w.t.Context(), w.path, sqlite.Options{}); err != nil {
+		w.t.Fatal(err)
 	}
-	return &world{t, s, user.ID, agent.ID}
+}
+
+// restart closes the store and opens it anew.
+func (w *world) restart() {
+	w.t.Helper()
+	if err := w.store.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.open()
 }
 
 // place begins a session.
@@ -276,6 +293,29 @@ func TestExtractBoundsWhatItTakes(t *testing.T) {
 	all, _ := learner(saying(`{"facts":[`+strings.Join(items, ",")+`],"tasks":[`+strings.Join(items, ",")+`]}`)).Extract(t.Context(), run, memory.Learnings{})
 	if len(all.Facts) != 64 || len(all.Tasks) != 64 {
 		t.Errorf("took %d facts and %d tasks, want 64 of each", len(all.Facts), len(all.Tasks))
+	}
+}
+
+// One thing cites each message once, and no more than a topic can.
+func TestExtractBoundsCitations(t *testing.T) {
+	var drafts []memory.Draft
+	var items []string
+	for i := range 2 * memory.MaxTopicSources {
+		drafts = append(drafts, user("I like tea."))
+		items = append(items, fmt.Sprintf(`{"text":"Likes tea","from":["m%d","m1"]}`, i+1))
+	}
+	items = items[len(items)-64:]
+	run := messages(drafts...)
+	all, _ := learner(saying(`{"facts":[`+strings.Join(items, ",")+`,`+strings.Join(items, ",")+`]}`)).Extract(t.Context(), run, memory.Learnings{})
+	if len(all.Facts) != 1 || len(all.Facts[0].Sources) != memory.MaxTopicSources {
+		t.Fatalf("learned %s", asJSON(t, all))
+	}
+	seen := map[memory.MessageID]bool{}
+	for _, s := range all.Facts[0].Sources {
+		if seen[s] {
+			t.Fatalf("cites %s twice", s)
+		}
+		seen[s] = true
 	}
 }
 
