@@ -27,6 +27,8 @@ const (
 	// a time.
 	maxPending  = 64
 	messagePage = 256
+	// maxParts is how many prompts one extraction is divided into.
+	maxParts = 32
 	// maxRows is how many topics an answer may store, and maxEntries how many of
 	// its entries are looked at.
 	maxRows    = 32
@@ -193,46 +195,57 @@ type noted struct {
 	memory.Learned
 }
 
-// pending returns what was extracted and is not merged, the oldest first, and what
-// of it there is to show within room. Whole extractions fit; of one that is too
-// large alone the rest is lost.
+// pending returns what was extracted and is not merged, the oldest first: as many
+// whole extractions as fit the room, one at least if there is any.
 func (d *Dreamer) pending(ctx context.Context, at Place, room int) (ids []memory.ExtractionID, items []noted, err error) {
 	list, err := d.store.Extractions(ctx, at.User, memory.ExtractionQuery{Agent: at.Agent, Pending: true, Limit: maxPending})
 	if err != nil {
 		return nil, nil, err
 	}
-	cost := 0
 	for _, x := range list {
-		var of []noted
-		for _, field := range []struct {
-			kind string
-			list []memory.Learned
-		}{
-			{"fact", x.Facts}, {"preference", x.Preferences}, {"decision", x.Decisions}, {"task", x.Tasks}, {"open item", x.OpenItems},
-		} {
-			for _, l := range field.list {
-				// What was deleted is blank.
-				if l.Text != "" && len(l.Sources) > 0 {
-					of = append(of, noted{field.kind, l})
-				}
-			}
-		}
-		fits := len(of)
+		of := notedIn(x)
 		for i := range of {
-			if cost += lineTokens(said{text: of[i].Text}); cost > room {
-				fits = i
-				break
-			}
+			room -= of[i].tokens()
 		}
-		if fits < len(of) {
-			if len(ids) > 0 {
-				break
-			}
-			d.log.WarnContext(ctx, "dream: an extraction is too large to be merged whole", "extraction", x.ID, "items", len(of), "taken", fits)
+		if room < 0 && len(ids) > 0 {
+			break
 		}
-		ids, items = append(ids, x.ID), append(items, of[:fits]...)
+		ids, items = append(ids, x.ID), append(items, of...)
 	}
 	return ids, items, nil
+}
+
+// notedIn returns what there is to show of an extraction.
+func notedIn(x memory.Extraction) (items []noted) {
+	for _, field := range []struct {
+		kind string
+		list []memory.Learned
+	}{
+		{"fact", x.Facts}, {"preference", x.Preferences}, {"decision", x.Decisions}, {"task", x.Tasks}, {"open item", x.OpenItems},
+	} {
+		for _, l := range field.list {
+			// What was deleted is blank.
+			if l.Text != "" && len(l.Sources) > 0 {
+				items = append(items, noted{field.kind, l})
+			}
+		}
+	}
+	return items
+}
+
+func (n noted) tokens() int { return lineTokens(said{text: n.Text}) }
+
+// parts divides items into what fits the room each; the last one is for the tail
+// too, and may be empty.
+func parts(items []noted, room int) (list [][]noted) {
+	first, left := 0, room
+	for i := range items {
+		if left -= items[i].tokens(); left < 0 && i > first {
+			list = append(list, items[first:i])
+			first, left = i, room-items[i].tokens()
+		}
+	}
+	return append(list, items[first:])
 }
 
 // known returns the topics that hold now, the latest first, and the revision that
@@ -293,23 +306,18 @@ func (d *Dreamer) mergeInto(ctx context.Context, at Place, tail []memory.Message
 		return err
 	}
 	var ids []memory.ExtractionID
-	var v verdict
+	var j *judging
 	for halvings := 0; ; {
 		var items []noted
 		if ids, items, err = d.pending(ctx, at, maxNotedTokens>>halvings); err != nil {
 			return err
 		}
-		lines := learnable(tail)
-		if len(items) == 0 && !anyUsers(lines) {
+		j = newJudging(now, shownTopics(topics, maxTopicTokens>>halvings))
+		if len(items) == 0 && !anyUsers(learnable(tail)) {
 			break
 		}
 		report.asked = true
-		shown := shownTopics(topics, maxTopicTokens>>halvings)
-		answer, err := d.ask(ctx, dreamRequest(now, shown, len(topics)-len(shown), items, lines))
-		if err == nil {
-			if v, err = judge(answer, now, shown, items, lines); err != nil {
-				return err
-			}
+		if err = d.consider(ctx, j, len(topics)-len(j.topics), parts(items, maxNotedTokens>>halvings), learnable(tail)); err == nil {
 			break
 		}
 		isTooLong := errors.Is(err, llm.ErrContextTooLong)
@@ -330,7 +338,7 @@ func (d *Dreamer) mergeInto(ctx context.Context, at Place, tail []memory.Message
 	if len(ids) == 0 && len(tail) == 0 {
 		return nil
 	}
-	dream := memory.Dream{Agent: at.Agent, Extractions: ids, Topics: v.rows, At: now}
+	dream := memory.Dream{Agent: at.Agent, Extractions: ids, Topics: j.rows, At: now}
 	if len(tail) > 0 {
 		dream.Session, dream.Seen = at.Session, seen(tail)
 	}
@@ -342,9 +350,30 @@ func (d *Dreamer) mergeInto(ctx context.Context, at Place, tail []memory.Message
 	}
 	report.Extractions, report.Messages = len(ids), len(tail)
 	report.Topics = append(report.Topics, stored...)
-	report.Retired, report.Dropped = v.retired, v.dropped
-	if v.dropped > 0 {
-		d.log.DebugContext(ctx, "dream: some of the answer was not taken", "user", at.User, "dropped", v.dropped)
+	report.Retired, report.Dropped = len(j.retired), j.dropped
+	return nil
+}
+
+// consider asks about one part of what was noted after the other, the last time
+// about the tail too. An extraction is merged whole or not at all, whatever its
+// size; of one that is out of all bounds the rest is lost.
+func (d *Dreamer) consider(ctx context.Context, j *judging, left int, notes [][]noted, lines []said) error {
+	if len(notes) > maxParts {
+		d.log.WarnContext(ctx, "dream: an extraction is too large to be merged whole", "parts", len(notes), "taken", maxParts)
+		notes = notes[:maxParts]
+	}
+	for i, items := range notes {
+		var tail []said
+		if i == len(notes)-1 {
+			tail = lines
+		}
+		answer, err := d.ask(ctx, dreamRequest(j.now, j.topics, left, items, tail))
+		if err == nil {
+			err = j.judge(answer, items, tail)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -20,14 +20,8 @@ const (
 	scopeAgent = "agent"
 )
 
-// verdict is what is taken of an answer.
-type verdict struct {
-	rows             []memory.NewTopic
-	retired, dropped int
-}
-
-// judge decides what of a dream's answer is stored. Whatever a model writes, these
-// hold:
+// judging decides what of a dream's answers is stored. Whatever a model writes,
+// these hold:
 //
 //   - A row has a name, a content, and messages of the user as its sources.
 //   - It retires the topics that it names by their handles, which hold now, and
@@ -44,46 +38,52 @@ type verdict struct {
 // for what says so counts as looked at, while one that has outlived its use is
 // retired by the next that contradicts it. A row that has expired already is
 // dropped unless it retires something: then that is what it is for, and it holds
-// for an instant. The error
-// wraps ErrUnreadable: the answer has no list of topics.
-func judge(answer object, now time.Time, topics []memory.Topic, items []noted, lines []said) (verdict, error) {
-	var entries []json.RawMessage
-	if err := json.Unmarshal(answer["topics"], &entries); err != nil || entries == nil {
-		return verdict{}, fmt.Errorf("it has no list of topics: %w", ErrUnreadable)
-	}
-	j := judging{now: now, topics: topics, items: items, lines: lines, retired: map[int]bool{}, known: map[statement][]int{}, said: map[statement]int{}}
-	for i, t := range topics {
-		s := statementOf(!t.Agent.IsZero(), t.Name, t.Content)
-		j.known[s] = append(j.known[s], i)
-	}
-	v := verdict{}
-	for i, encoded := range entries {
-		if i == maxEntries || len(j.rows) == maxRows {
-			v.dropped += len(entries) - i
-			break
-		}
-		entry, err := readObject(encoded)
-		if err != nil || !j.take(entry) {
-			v.dropped++
-		}
-	}
-	v.rows, v.retired = j.rows, len(j.retired)
-	return v, nil
-}
-
-// judging is the state of judge.
+// for an instant.
 type judging struct {
 	now    time.Time
 	topics []memory.Topic
-	items  []noted
-	lines  []said
+	// items and lines are what the prompt of an answer shows.
+	items []noted
+	lines []said
 
-	rows []memory.NewTopic
+	rows    []memory.NewTopic
+	dropped int
 	// retired holds the places in topics of what a row retires.
 	retired map[int]bool
 	// known holds the places in topics, and said in rows, of what is stated.
 	known map[statement][]int
 	said  map[statement]int
+}
+
+// newJudging begins to judge answers to prompts that show these topics.
+func newJudging(now time.Time, topics []memory.Topic) *judging {
+	j := &judging{now: now, topics: topics, retired: map[int]bool{}, known: map[statement][]int{}, said: map[statement]int{}}
+	for i, t := range topics {
+		s := statementOf(!t.Agent.IsZero(), t.Name, t.Content)
+		j.known[s] = append(j.known[s], i)
+	}
+	return j
+}
+
+// judge adds what is taken of an answer. The error wraps ErrUnreadable: it has no
+// list of topics.
+func (j *judging) judge(answer object, items []noted, lines []said) error {
+	var entries []json.RawMessage
+	if err := json.Unmarshal(answer["topics"], &entries); err != nil || entries == nil {
+		return fmt.Errorf("it has no list of topics: %w", ErrUnreadable)
+	}
+	j.items, j.lines = items, lines
+	for i, before := 0, len(j.rows); i < len(entries); i++ {
+		if i == maxEntries || len(j.rows)-before == maxRows {
+			j.dropped += len(entries) - i
+			break
+		}
+		entry, err := readObject(entries[i])
+		if err != nil || !j.take(entry) {
+			j.dropped++
+		}
+	}
+	return nil
 }
 
 // statement is what makes two topics the same.
@@ -102,57 +102,54 @@ func statementOf(ofAgent bool, name, content string) statement {
 // take adds a row for an entry, or to one that states the same, and reports whether
 // anything came of it.
 func (j *judging) take(entry object) bool {
-	name, err := memory.TopicName(entry.text("topic"))
+	from, supersedes := entry.names("from", maxEntries), j.supersedes(entry.names("supersedes", maxEntries))
+	r := memory.NewTopic{
+		OfAgent: entry.text("scope") == scopeAgent,
+		Name:    entry.text("topic"), Content: oneLine(entry.text("content"), memory.MaxTopicContent),
+		ExpiresAt: expiry(entry.text("expires_at")), Sources: j.sources(from, supersedes),
+	}
+	if len(r.Sources) == 0 {
+		return false
+	}
+	isOver := !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(j.now)
+	if isOver {
+		// The least that a store can tell from nothing.
+		r.ExpiresAt = j.now.Truncate(time.Microsecond).Add(time.Microsecond)
+	}
+	// One row that a store refuses would cost all the others.
+	r, err := r.Canonical(j.now)
 	if err != nil {
 		return false
 	}
-	content, err := memory.TopicContent(oneLine(entry.text("content"), memory.MaxTopicContent))
-	if err != nil {
-		return false
-	}
-	from := entry.names("from", maxEntries)
-	supersedes := j.supersedes(entry.names("supersedes", maxEntries))
-	sources := j.sources(from, supersedes)
-	if len(sources) == 0 {
-		return false
-	}
-	expires := expiry(entry.text("expires_at"))
-	ofAgent := entry.text("scope") == scopeAgent
 	if len(supersedes) > 0 {
-		ofAgent = !slices.ContainsFunc(supersedes, func(i int) bool { return j.topics[i].Agent.IsZero() })
+		r.OfAgent = !slices.ContainsFunc(supersedes, func(i int) bool { return j.topics[i].Agent.IsZero() })
 	}
-	s := statementOf(ofAgent, name, content)
+	s := statementOf(r.OfAgent, r.Name, r.Content)
 	isKnown := false
 	for _, i := range j.known[s] {
-		if j.topics[i].ExpiresAt.Equal(expires) && !j.retired[i] {
+		if j.topics[i].ExpiresAt.Equal(r.ExpiresAt) && !j.retired[i] {
 			isKnown = true
 			supersedes = slices.DeleteFunc(supersedes, func(other int) bool { return other == i })
 		}
 	}
-	isOver := !expires.IsZero() && !expires.After(j.now)
-	if (isKnown || isOver) && len(supersedes) == 0 {
+	place, isSaid := j.said[s]
+	if (isKnown || isOver || isSaid) && len(supersedes) == 0 {
 		return false
 	}
-	if isOver {
-		// The least that a store can tell from nothing.
-		expires = j.now.Truncate(time.Microsecond).Add(time.Microsecond)
-	}
-	row, twice := j.said[s]
-	if !twice {
-		row = len(j.rows)
-		j.said[s] = row
-		j.rows = append(j.rows, memory.NewTopic{OfAgent: ofAgent, Name: name, Content: content, ExpiresAt: expires})
-	} else if len(supersedes) == 0 {
-		return false
-	}
-	r := &j.rows[row]
 	for _, i := range supersedes {
 		j.retired[i] = true
 		r.Supersedes = append(r.Supersedes, j.topics[i].ID)
 	}
-	for _, id := range sources {
-		if len(r.Sources) < memory.MaxTopicSources && !slices.Contains(r.Sources, id) {
-			r.Sources = append(r.Sources, id)
+	if !isSaid {
+		j.said[s] = len(j.rows)
+		j.rows = append(j.rows, r)
+		return true
+	}
+	first := &j.rows[place]
+	first.Supersedes = append(first.Supersedes, r.Supersedes...)
+	for _, id := range r.Sources {
+		if len(first.Sources) < memory.MaxTopicSources && !slices.Contains(first.Sources, id) {
+			first.Sources = append(first.Sources, id)
 		}
 	}
 	return true
@@ -200,16 +197,21 @@ func (j *judging) supersedes(handles []string) (places []int) {
 }
 
 // expiry reads a time, or a day, at whose end in UTC something expires; zero if it
-// is neither.
+// is neither, or one that RFC 3339 cannot write in UTC.
 func expiry(text string) time.Time {
 	text = strings.TrimSpace(text)
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t.UTC().Truncate(time.Microsecond)
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		if t, err = time.Parse(time.DateOnly, text); err != nil {
+			return time.Time{}
+		}
+		t = t.AddDate(0, 0, 1)
 	}
-	if t, err := time.Parse(time.DateOnly, text); err == nil {
-		return t.AddDate(0, 0, 1)
+	t = t.UTC().Truncate(time.Microsecond)
+	if t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
 	}
-	return time.Time{}
+	return t
 }
 
 // oneLine returns text without what nobody sees, with single spaces, cut to maxBytes
