@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/compaction"
@@ -115,6 +116,7 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, even
 		events.restart()
 		renameTaken(calls, frontier)
 		refuseLarge(calls, left/2)
+		reply.Blocks = append(thoughts(response, left/2), reply.Blocks...)
 		for _, c := range calls {
 			reply.Blocks = append(reply.Blocks, memory.ToolCall(c.ID, c.Name, c.Input))
 		}
@@ -315,6 +317,21 @@ func renameTaken(calls []llm.ToolCall, f memory.Frontier) {
 			calls[i].ID = llm.NewToolCallID()
 		}
 	}
+}
+
+// thoughts are what led to the calls of a response. Some models refuse to go on
+// without them; once the turn is over they are of no use. What its provider
+// cannot take back, or does not fit room tokens, is nothing: some of the thoughts
+// would be a change of them.
+func thoughts(r llm.Response, room int) []memory.Block {
+	var blocks []memory.Block
+	for _, t := range r.Thinking {
+		if room -= tokens.Estimate(string(t)); room < 0 || r.Provider == "" || !utf8.Valid(t) || !json.Valid(t) {
+			return nil
+		}
+		blocks = append(blocks, memory.Thinking(r.Provider, "", t))
+	}
+	return blocks
 }
 
 // refuseLarge takes the arguments from calls that do not fit room tokens: the
