@@ -320,8 +320,8 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func
 		return llm.Response{}, m.broken(ctx, err)
 	}
 	var f fold
-	// A server that does not stream sends all at once.
-	if kind, _, _ := mime.ParseMediaType(raw.Header.Get("Content-Type")); each != nil && kind == "text/event-stream" {
+	// Some servers stream whatever they are asked, some never.
+	if kind, _, _ := mime.ParseMediaType(raw.Header.Get("Content-Type")); kind == "text/event-stream" {
 		f.each = each
 		if failed := m.readStream(ctx, raw, &f, watch); failed != nil {
 			return llm.Response{}, failed

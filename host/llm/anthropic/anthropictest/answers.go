@@ -1,6 +1,7 @@
 package anthropictest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,9 +18,24 @@ const (
 // Saying is part of an answer.
 type Saying func(sent Request) Block
 
-// Words are text.
-func Words(text string) Saying {
-	return func(Request) Block { return Block{Type: "text", Text: text} }
+// Words are text, in these pieces if they are streamed; of one alone, in some of
+// a few letters.
+func Words(pieces ...string) Saying {
+	if len(pieces) == 1 {
+		pieces = cut(pieces[0])
+	}
+	return func(Request) Block { return Block{Type: "text", Text: strings.Join(pieces, ""), pieces: pieces} }
+}
+
+// Pause runs do when what was said before has been sent, or before the first byte
+// if it is not streamed. The context is done when the client has gone.
+func Pause(do func(ctx context.Context)) Saying {
+	return func(Request) Block { return Block{pause: do} }
+}
+
+// Break closes the connection when what was said before has been sent.
+func Break() Saying {
+	return Pause(func(context.Context) { panic(http.ErrAbortHandler) })
 }
 
 // Call is a call of the tool name. Input is JSON, if the model is in order.
@@ -99,68 +115,79 @@ func Finished(reason string, said ...Saying) Answer {
 func finished(usage Usage, reason string, said ...Saying) Answer {
 	return func(w http.ResponseWriter, r *http.Request, sent Request) {
 		if sent.Stream {
-			stream(w, events(sent, usage, reason, said...))
+			stream(w, r, events(sent, usage, reason, said...)...)
 			return
 		}
-		blocks := []json.RawMessage{}
+		var content []string
 		for _, s := range said {
-			blocks = append(blocks, json.RawMessage(s(sent).JSON()))
+			if b := s(sent); b.pause != nil {
+				b.pause(r.Context())
+			} else {
+				content = append(content, b.JSON())
+			}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		// Not through an encoder: what a thought was must be what is sent.
-		content := make([]string, len(blocks))
-		for i, b := range blocks {
-			content[i] = string(b)
-		}
 		fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%s,"content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":%s}`,
 			encode(sent.Model), strings.Join(content, ","), encode(reason), encode(usage.fields(OutputTokens)))
 	}
 }
 
-// events are those of an answer, each a JSON object.
-func events(sent Request, usage Usage, reason string, said ...Saying) []string {
-	all := []string{
-		encode(map[string]any{"type": "message_start", "message": map[string]any{
-			"id": "msg_1", "type": "message", "role": "assistant", "model": sent.Model, "content": []any{}, "stop_reason": nil, "usage": usage.fields(1),
-		}}),
-		`{"type":"ping"}`,
-	}
-	for i, s := range said {
+// step is an event, a JSON object, or a pause.
+type step struct {
+	event string
+	pause func(ctx context.Context)
+}
+
+// events are those of an answer.
+func events(sent Request, usage Usage, reason string, said ...Saying) []step {
+	var all []step
+	add := func(event string) { all = append(all, step{event: event}) }
+	add(encode(map[string]any{"type": "message_start", "message": map[string]any{
+		"id": "msg_1", "type": "message", "role": "assistant", "model": sent.Model, "content": []any{}, "stop_reason": nil, "usage": usage.fields(1),
+	}}))
+	add(`{"type":"ping"}`)
+	i := 0
+	for _, s := range said {
 		b := s(sent)
-		begun, deltas := b, []map[string]any{}
-		delta := func(kind, field, text string) {
-			for _, piece := range pieces(text) {
+		if b.pause != nil {
+			all = append(all, step{pause: b.pause})
+			continue
+		}
+		begun := b
+		var deltas []map[string]any
+		delta := func(kind, field string, pieces []string) {
+			for _, piece := range pieces {
 				deltas = append(deltas, map[string]any{"type": kind, field: piece})
 			}
 		}
 		switch b.Type {
 		case "text":
 			begun.Text = ""
-			delta("text_delta", "text", b.Text)
+			delta("text_delta", "text", b.pieces)
 		case "thinking":
 			begun.Thinking, begun.Signature = "", ""
-			delta("thinking_delta", "thinking", b.Thinking)
-			delta("signature_delta", "signature", b.Signature)
+			delta("thinking_delta", "thinking", cut(b.Thinking))
+			delta("signature_delta", "signature", []string{b.Signature})
 		case "tool_use":
 			begun.Input = json.RawMessage("{}")
-			delta("input_json_delta", "partial_json", "")
-			delta("input_json_delta", "partial_json", string(b.Input))
+			delta("input_json_delta", "partial_json", append([]string{""}, cut(string(b.Input))...))
 		}
-		all = append(all, fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, i, begun.JSON()))
+		add(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, i, begun.JSON()))
 		for _, d := range deltas {
-			all = append(all, encode(map[string]any{"type": "content_block_delta", "index": i, "delta": d}))
+			add(encode(map[string]any{"type": "content_block_delta", "index": i, "delta": d}))
 		}
-		all = append(all, fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i))
+		add(fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i))
+		i++
 	}
-	return append(all,
-		encode(map[string]any{"type": "message_delta", "delta": map[string]any{"stop_reason": reason, "stop_sequence": nil}, "usage": map[string]any{"output_tokens": OutputTokens}}),
-		`{"type":"message_stop"}`)
+	add(encode(map[string]any{"type": "message_delta", "delta": map[string]any{"stop_reason": reason, "stop_sequence": nil}, "usage": map[string]any{"output_tokens": OutputTokens}}))
+	add(`{"type":"message_stop"}`)
+	return all
 }
 
-// pieces cuts a text as models do, at most 5 characters at a time; of no text
-// there is one.
-func pieces(text string) []string {
-	all := []string{}
+// cut cuts a text as models do, at most 5 characters at a time; of no text there
+// is one piece.
+func cut(text string) []string {
+	var all []string
 	runes := []rune(text)
 	for len(runes) > 5 {
 		all = append(all, string(runes[:5]))
@@ -170,12 +197,17 @@ func pieces(text string) []string {
 }
 
 // stream sends events and flushes each.
-func stream(w http.ResponseWriter, events []string) {
+func stream(w http.ResponseWriter, r *http.Request, steps ...step) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	for _, e := range events {
+	for _, s := range steps {
+		if s.pause != nil {
+			_ = http.NewResponseController(w).Flush()
+			s.pause(r.Context())
+			continue
+		}
 		var kind struct{ Type string }
-		_ = json.Unmarshal([]byte(e), &kind) // a script may send what is none
-		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind.Type, e)
+		_ = json.Unmarshal([]byte(s.event), &kind) // all have one
+		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind.Type, s.event)
 		_ = http.NewResponseController(w).Flush()
 	}
 }
@@ -189,15 +221,15 @@ func Events(raw string) Answer {
 func Started(text string, then Answer) Answer {
 	return func(w http.ResponseWriter, r *http.Request, sent Request) {
 		whole := events(sent, Usage{Input: InputTokens}, "end_turn", Words(text))
-		stream(w, whole[:len(whole)-3])
+		stream(w, r, whole[:len(whole)-3]...)
 		then(w, r, sent)
 	}
 }
 
 // Error sends an error of a type as an event.
 func Error(kind, message string) Answer {
-	return func(w http.ResponseWriter, _ *http.Request, _ Request) {
-		stream(w, []string{encode(map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": message}})})
+	return func(w http.ResponseWriter, r *http.Request, _ Request) {
+		stream(w, r, step{event: encode(map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": message}})})
 	}
 }
 
@@ -268,7 +300,7 @@ func Endless() Answer {
 	return func(w http.ResponseWriter, r *http.Request, sent Request) {
 		more := strings.Repeat("a", 1<<16)
 		if sent.Stream {
-			stream(w, events(sent, Usage{}, "", Words("a"))[:3])
+			stream(w, r, events(sent, Usage{}, "", Words("a"))[:3]...)
 			more = `event: content_block_delta` + "\n" + `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + more + `"}}` + "\n\n"
 		} else {
 			w.Header().Set("Content-Type", "application/json")

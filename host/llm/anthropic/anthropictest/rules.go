@@ -2,6 +2,7 @@ package anthropictest
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -35,6 +36,11 @@ type Block struct {
 
 	// Raw is the part as it came.
 	Raw string `json:"-"`
+
+	// pieces are how an answer streams Text. A block with a pause is none: it says
+	// nothing and takes time.
+	pieces []string
+	pause  func(ctx context.Context)
 }
 
 // fields are what a block of a type may have beside its type, the required ones
