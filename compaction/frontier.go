@@ -59,29 +59,11 @@ func (w work) descendants() int {
 // between them. A result without a call holds nothing.
 func cuts(items []memory.Item) []bool {
 	// opened[i] is how many pairs hold the cut before i and not the one before.
-	opened := make([]int, len(items)+2)
-	calls := map[string]int{}
-	for i, item := range items {
-		if item.Message == nil {
-			continue
-		}
-		named := false
-		for _, b := range item.Message.Blocks {
-			switch b.Type {
-			case memory.BlockToolCall:
-				calls[b.ID] = i
-			case memory.BlockToolResult:
-				named = true
-				if at, ok := calls[b.ID]; ok && at < i && i-at <= maxPairSpan {
-					opened[at+1]++
-					opened[i+1]--
-				}
-			}
-		}
-		// A result that names no call belongs to what it follows.
-		if item.Message.Role == memory.RoleTool && !named && i > 0 {
-			opened[i]++
-			opened[i+1]--
+	opened := make([]int, len(items)+1)
+	for _, p := range memory.Pairs(items) {
+		if p.Call >= 0 && p.Call < p.Result && p.Result-p.Call <= maxPairSpan {
+			opened[p.Call+1]++
+			opened[p.Result+1]--
 		}
 	}
 	free := make([]bool, len(items)+1)

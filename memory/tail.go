@@ -12,49 +12,61 @@ type FrontierRest struct {
 // results that stand in it.
 const MaxTailReach = 256
 
-// TailStart returns the latest place, not after from, at which a tail of items may
-// begin: no result of a tool in items[start:] has its call in items[:start], and
-// none of the old kind, which names no call, is cut off from what it follows. A
-// result belongs to the nearest call before it that has its id. Open reports that
-// a result is left whose call is not among the items: it may stand before them.
-// It is for stores; the time is linear.
-func TailStart(items []Item, from int) (start int, open bool) {
-	start = len(items)
-	// wanted are the ids of results in items[start:] whose calls are not there,
-	// between those of results in items[i:start].
-	wanted, between := map[string]bool{}, map[string]bool{}
-	for i := len(items) - 1; i >= 0; i-- {
-		follows := start < len(items) && items[start].followsOnly()
-		if i < from && len(wanted) == 0 && !follows {
-			break
+// Pair is a tool's result with what it belongs to, by their places among items.
+// Call is the nearest call before it that has its id; for a result of the old kind,
+// which names no call, whatever it follows. It is -1 if that is not among the
+// items, and greater than Result if the first call with the id comes later.
+type Pair struct{ Call, Result int }
+
+// Pairs returns what belongs together, in the order of whichever of the two comes
+// later. A result that comes before its call is in two pairs: alone when it comes,
+// and with the call. The time is linear.
+func Pairs(items []Item) []Pair {
+	var pairs []Pair
+	calls, early := map[string]int{}, map[string]int{}
+	for i, item := range items {
+		if item.Message == nil {
+			continue
 		}
-		taken := i >= from || follows && i == start-1
-		if m := items[i].Message; m != nil {
-			for _, b := range slices.Backward(m.Blocks) {
-				switch {
-				case b.Type == BlockToolResult:
-					between[b.ID] = true
-				case b.Type == BlockToolCall:
-					taken = taken || wanted[b.ID]
-					delete(wanted, b.ID)
-					delete(between, b.ID)
+		follows := item.Message.Role == RoleTool
+		for _, b := range item.Message.Blocks {
+			switch b.Type {
+			case BlockToolCall:
+				calls[b.ID] = i
+				if result, ok := early[b.ID]; ok {
+					pairs = append(pairs, Pair{i, result})
+					delete(early, b.ID)
 				}
+			case BlockToolResult:
+				follows = false
+				call, ok := calls[b.ID]
+				if !ok {
+					call, early[b.ID] = -1, i
+				}
+				pairs = append(pairs, Pair{call, i})
 			}
 		}
-		if taken {
-			start = i
-			for id := range between {
-				wanted[id] = true
-			}
-			clear(between)
+		if follows {
+			pairs = append(pairs, Pair{i - 1, i})
 		}
 	}
-	return start, len(wanted) > 0 || start == 0 && len(items) > 0 && items[0].followsOnly()
+	return pairs
 }
 
-// followsOnly reports whether the item is the result of a tool that does not say
-// of which call.
-func (i Item) followsOnly() bool {
-	return i.Message != nil && i.Message.Role == RoleTool &&
-		!slices.ContainsFunc(i.Message.Blocks, func(b Block) bool { return b.Type == BlockToolResult })
+// TailStart returns the latest place, not after from, at which a tail of items may
+// begin: no result in items[start:] belongs to what is in items[:start]. Open
+// reports that one is left whose call is not among the items: it may stand before
+// them. It is for stores; the time is linear.
+func TailStart(items []Item, from int) (start int, open bool) {
+	start = from
+	for _, p := range slices.Backward(Pairs(items)) {
+		switch {
+		case p.Result < start:
+		case p.Call < 0:
+			open = true
+		default:
+			start = min(start, p.Call)
+		}
+	}
+	return start, open
 }

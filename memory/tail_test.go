@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -68,4 +69,32 @@ func TestTailStart(t *testing.T) {
 			t.Fatalf("from %d: starts at %d, open %t; want %d, %t", from, start, left, want, open)
 		}
 	})
+}
+
+func TestPairs(t *testing.T) {
+	call := func(id string) memory.Block { return memory.Block{Type: memory.BlockToolCall, ID: id} }
+	result := func(id string) memory.Block { return memory.Block{Type: memory.BlockToolResult, ID: id} }
+	of := func(role memory.Role, blocks ...memory.Block) memory.Item {
+		return memory.Item{Message: &memory.Message{Role: role, Blocks: blocks}}
+	}
+	said := func(blocks ...memory.Block) memory.Item { return of(memory.RoleAssistant, blocks...) }
+	told := func(blocks ...memory.Block) memory.Item { return of(memory.RoleTool, blocks...) }
+	summary := memory.Item{Summary: &memory.Summary{}}
+	for name, test := range map[string]struct {
+		items []memory.Item
+		want  []memory.Pair
+	}{
+		"none":                       {[]memory.Item{said(), said(call("a")), summary}, nil},
+		"one":                        {[]memory.Item{said(call("a")), summary, told(result("a"))}, []memory.Pair{{0, 2}}},
+		"two calls, results crossed": {[]memory.Item{said(call("a"), call("b")), told(result("b")), told(result("a"))}, []memory.Pair{{0, 1}, {0, 2}}},
+		"the nearest call":           {[]memory.Item{said(call("a")), told(result("a")), said(call("a")), told(result("a")), told(result("a"))}, []memory.Pair{{0, 1}, {2, 3}, {2, 4}}},
+		"in one message":             {[]memory.Item{said(call("a"), result("a"))}, []memory.Pair{{0, 0}}},
+		"no call":                    {[]memory.Item{said(), told(result("a"))}, []memory.Pair{{-1, 1}}},
+		"an early result":            {[]memory.Item{told(result("a")), said(call("a")), told(result("a")), said(call("a"))}, []memory.Pair{{-1, 0}, {1, 0}, {1, 2}}},
+		"no name":                    {[]memory.Item{told(), told(), summary, told(memory.Block{Type: memory.BlockText})}, []memory.Pair{{-1, 0}, {0, 1}, {2, 3}}},
+	} {
+		if got := memory.Pairs(test.items); !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
 }

@@ -142,34 +142,12 @@ type itemUnits []int
 
 func unitsOf(items []memory.Item) itemUnits {
 	u := make(itemUnits, len(items))
-	calls := map[string]int{}
-	early := map[string]int{} // results whose calls have not come yet
-	for i, item := range items {
+	for i := range u {
 		u[i] = i
-		if item.Message == nil {
-			continue
-		}
-		named := false
-		for _, b := range item.Message.Blocks {
-			switch b.Type {
-			case memory.BlockToolCall:
-				calls[b.ID] = i
-				if result, ok := early[b.ID]; ok {
-					u[u.find(i)] = u.find(result)
-					delete(early, b.ID)
-				}
-			case memory.BlockToolResult:
-				named = true
-				if call, ok := calls[b.ID]; ok {
-					u[u.find(i)] = u.find(call)
-				} else {
-					early[b.ID] = i
-				}
-			}
-		}
-		// A result that names no call belongs to what it follows.
-		if item.Message.Role == memory.RoleTool && !named && i > 0 && items[i-1].Message != nil {
-			u[u.find(i)] = u.find(i - 1)
+	}
+	for _, p := range memory.Pairs(items) {
+		if p.Call >= 0 && items[p.Call].Message != nil {
+			u[u.find(p.Result)] = u.find(p.Call)
 		}
 	}
 	return u
