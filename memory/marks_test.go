@@ -1,10 +1,6 @@
 package memory_test
 
 import (
-	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
 	"strings"
 	"testing"
 
@@ -71,46 +67,6 @@ func TestMarkedSource(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A1. The shared vectors lie beside the checkout, not in it.
-func TestMarkedSourceVectors(t *testing.T) {
-	data, err := os.ReadFile("../../shared/vectors/lcm/volatile.json")
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("no shared/vectors/lcm/volatile.json beside the checkout")
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	var file struct {
-		Cases []struct {
-			Name  string
-			Input struct {
-				Message struct {
-					Role    memory.Role
-					Content string
-				}
-			}
-			Expect struct {
-				Text    bool `json:"text_is_volatile"`
-				Message bool `json:"message_is_volatile"`
-			}
-		}
-	}
-	if err := json.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
-	if len(file.Cases) == 0 {
-		t.Fatal("no cases")
-	}
-	for _, c := range file.Cases {
-		m := c.Input.Message
-		if got := memory.MarkedSource(memory.RoleUser, m.Content) != ""; got != c.Expect.Text {
-			t.Errorf("%s: the text of a user: marked %v, want %v", c.Name, got, c.Expect.Text)
-		}
-		if got := memory.MarkedSource(m.Role, m.Content) != ""; got != c.Expect.Message {
-			t.Errorf("%s: the message of the %s: marked %v, want %v", c.Name, m.Role, got, c.Expect.Message)
-		}
 	}
 }
 
