@@ -324,7 +324,7 @@ func TestAnotherProcessIsRefused(t *testing.T) {
 }
 
 // execute changes a closed database behind the store's back.
-func execute(t *testing.T, path, statement string) {
+func execute(t testing.TB, path, statement string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
 	if err != nil {
