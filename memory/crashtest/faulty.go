@@ -170,6 +170,36 @@ func (f *FaultyStore) RecordCompaction(ctx context.Context, user memory.UserID, 
 	return f.write("RecordCompaction", func() error { return f.Store.RecordCompaction(ctx, user, run) })
 }
 
+// PutPendingRun implements memory.Store.
+func (f *FaultyStore) PutPendingRun(ctx context.Context, run memory.PendingRun) error {
+	return f.write("PutPendingRun", func() error { return f.Store.PutPendingRun(ctx, run) })
+}
+
+// EndPendingRun implements memory.Store.
+func (f *FaultyStore) EndPendingRun(ctx context.Context, user memory.UserID, session memory.SessionID, trigger memory.Trigger) error {
+	return f.write("EndPendingRun", func() error { return f.Store.EndPendingRun(ctx, user, session, trigger) })
+}
+
+// CommitExtraction implements memory.Store.
+func (f *FaultyStore) CommitExtraction(ctx context.Context, user memory.UserID, x memory.NewExtraction) (memory.Extraction, error) {
+	return write(f, "CommitExtraction", func() (memory.Extraction, error) { return f.Store.CommitExtraction(ctx, user, x) })
+}
+
+// CommitDream implements memory.Store.
+func (f *FaultyStore) CommitDream(ctx context.Context, user memory.UserID, r memory.TopicRevision, d memory.Dream) ([]memory.Topic, error) {
+	return write(f, "CommitDream", func() ([]memory.Topic, error) { return f.Store.CommitDream(ctx, user, r, d) })
+}
+
+// PutTopic implements memory.Store.
+func (f *FaultyStore) PutTopic(ctx context.Context, user memory.UserID, agent memory.AgentID, r memory.TopicRevision, t memory.NewTopic, at time.Time) (memory.Topic, error) {
+	return write(f, "PutTopic", func() (memory.Topic, error) { return f.Store.PutTopic(ctx, user, agent, r, t, at) })
+}
+
+// DeleteTopic implements memory.Store.
+func (f *FaultyStore) DeleteTopic(ctx context.Context, user memory.UserID, agent memory.AgentID, name string) (int, error) {
+	return write(f, "DeleteTopic", func() (int, error) { return f.Store.DeleteTopic(ctx, user, agent, name) })
+}
+
 // DeleteSession implements memory.Store.
 func (f *FaultyStore) DeleteSession(ctx context.Context, user memory.UserID, id memory.SessionID) error {
 	return f.write("DeleteSession", func() error { return f.Store.DeleteSession(ctx, user, id) })
@@ -178,6 +208,11 @@ func (f *FaultyStore) DeleteSession(ctx context.Context, user memory.UserID, id 
 // WipeMemory implements memory.Store.
 func (f *FaultyStore) WipeMemory(ctx context.Context, user memory.UserID) (memory.WipeCounts, error) {
 	return write(f, "WipeMemory", func() (memory.WipeCounts, error) { return f.Store.WipeMemory(ctx, user) })
+}
+
+// WipeAgentMemory implements memory.Store.
+func (f *FaultyStore) WipeAgentMemory(ctx context.Context, user memory.UserID, agent memory.AgentID) (memory.WipeCounts, error) {
+	return write(f, "WipeAgentMemory", func() (memory.WipeCounts, error) { return f.Store.WipeAgentMemory(ctx, user, agent) })
 }
 
 // WipeUser implements memory.Store.

@@ -26,7 +26,8 @@ var faults = []crashtest.Fault{crashtest.Lost, crashtest.Unacknowledged}
 var readings = []string{
 	"DefaultUser", "Users", "Agents", "Session", "Sessions", "LastActivity", "Message", "Messages", "Frontier", "FrontierTail",
 	"Summaries", "Summary", "Sources", "Expand", "SearchWords", "SearchSummaries", "Texts", "Files", "File",
-	"Compactions", "Wipes", "Export", "Close",
+	"Compactions", "Wipes", "Export", "ExportMemory", "Close",
+	"PendingRuns", "UnseenMessages", "Unseen", "Extractions", "IdleSessions", "Topics",
 }
 
 // nowhere is a store whose every method does nothing; it counts what reaches
