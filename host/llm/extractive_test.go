@@ -2,7 +2,6 @@ package llm_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -457,16 +456,6 @@ func TestCompleteProperties(t *testing.T) {
 			t.Fatalf("not deterministic:\n%+v\n%+v", response, again)
 		}
 	})
-}
-
-func TestModelsReturnTheContextsError(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, model := range map[string]llm.Model{"extractive": llm.NewExtractive(), "echo": llm.Echo{}} {
-		if response, err := model.Complete(ctx, refreshed(t, "When is the dentist?")); !errors.Is(err, context.Canceled) || response.Text != "" {
-			t.Errorf("%s: %+v, %v", name, response, err)
-		}
-	}
 }
 
 func TestEcho(t *testing.T) {

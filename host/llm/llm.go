@@ -132,9 +132,13 @@ type Streamer interface {
 	Model
 	// Stream is Complete, but that it calls each with the pieces of
 	// Response.Text as they come, in order, from one goroutine, before it returns.
-	// Put together they are that Text. After the first piece nothing is asked
-	// again: when the answer breaks off the error wraps ErrUnavailable, and what
-	// came so far is no answer. A slow each holds the answer back.
+	// Put together they are that Text; none is empty or ends within a character,
+	// and white space at the beginning comes with the first words, so that nothing
+	// is given out of an answer that turns out to be none.
+	//
+	// After the first piece nothing is asked again: when the answer breaks off the
+	// error wraps ErrUnavailable, or what the server says instead, and what came so
+	// far is no answer. A slow each holds the answer back.
 	Stream(ctx context.Context, r Request, each func(text string)) (Response, error)
 }
 

@@ -167,6 +167,13 @@ func TestServersThatDoNotStreamLikeOpenAI(t *testing.T) {
 			}
 		})
 	}
+	t.Run("through a gateway", func(t *testing.T) {
+		s := openaitest.NewServer(t, openaitest.Status(400, `{"error":{"code":400,"message":"Provider returned error","metadata":{"raw":"{\"error\":{\"message\":\"Your organization must be verified to stream this model.\"}}"}}}`), openaitest.Text("four"))
+		got, _, err := collect(t.Context(), open(t, openai.Config{BaseURL: s.BaseURL}), prompt())
+		if err != nil || got.Text != "four" || s.Requests()[1].Stream {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
 	t.Run("not at all", func(t *testing.T) {
 		refuses := openaitest.Fault(400, "unsupported_value", "stream", hostile)
 		s := openaitest.NewServer(t, refuses, refuses)

@@ -95,9 +95,10 @@ func complain(body []byte) complaint {
 	}
 	if c.Param, _, _ = strings.Cut(c.Param, "."); c.Param == "" {
 		// Compatible servers say in prose, or in a list, which field they do not
-		// know.
+		// know; gateways quote what they were told.
 		for _, known := range [...]struct{ word, param string }{
 			{"response_format", "response_format"}, {"json_schema", "response_format"}, {"stream_options", "stream_options"},
+			{"to stream this model", "stream"},
 		} {
 			if strings.Contains(string(body), known.word) {
 				c.Param = known.param
