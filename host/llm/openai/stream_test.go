@@ -380,6 +380,21 @@ func TestTheCallersTimeInAStream(t *testing.T) {
 	}
 }
 
+// Who goes at the first piece hears no more, though more has come already.
+func TestAStreamEndsWithItsCaller(t *testing.T) {
+	s := openaitest.NewServer(t, openaitest.Stream(openaitest.Raw(sse(says("fo"), says("ur"), stops, "[DONE]"))))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var pieces []string
+	got, err := open(t, openai.Config{BaseURL: s.BaseURL}).Stream(ctx, prompt(), func(text string) {
+		pieces = append(pieces, text)
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) || !reflect.DeepEqual(got, llm.Response{}) || !reflect.DeepEqual(pieces, []string{"fo"}) {
+		t.Errorf("%q, %+v, %v", pieces, got, err)
+	}
+}
+
 // An answer of 10 MB is one; of more than 16 MiB none, whatever it is made of.
 func TestStreamsAreBounded(t *testing.T) {
 	const mebi = 1 << 20
