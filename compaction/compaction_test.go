@@ -39,7 +39,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	w := &world{t: t, store: &pendingRows{Store: store}, at: monday}
+	w := &world{t: t, store: store, at: monday}
 	agent, err := store.PutAgent(t.Context(), "assistant", "", monday)
 	if err != nil {
 		t.Fatal(err)

@@ -17,10 +17,10 @@ import (
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// counting is a model that answers at once and counts.
-type counting struct{ calls atomic.Int64 }
+// tallying is a model that answers at once and counts.
+type tallying struct{ calls atomic.Int64 }
 
-func (m *counting) Complete(context.Context, llm.Request) (llm.Response, error) {
+func (m *tallying) Complete(context.Context, llm.Request) (llm.Response, error) {
 	m.calls.Add(1)
 	return llm.Response{Text: "It does.", Model: "test"}, nil
 }
@@ -66,7 +66,7 @@ func (s idleStore) PutPendingRun(context.Context, memory.PendingRun) error {
 func TestWithoutCompactionNothingIsDone(t *testing.T) {
 	path, digest := mirrorHand(t)
 	now := &clock{at: monday}
-	answers := &counting{}
+	answers := &tallying{}
 	h := open(t, host.Config{Now: now.now, LLM: answers, Hands: map[string]host.HandConfig{"calendar": {Module: path, Digest: digest}}})
 	if err := h.Interpose(t.Context(), func(s memory.Store) memory.Store { return idleStore{s, t} }); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 	now := &clock{at: monday}
 	var runs kept
 	config := host.Config{
-		Data: t.TempDir(), Now: now.now, LLM: &counting{}, Summarizer: compaction.NewOffline(),
+		Data: t.TempDir(), Now: now.now, LLM: &tallying{}, Summarizer: compaction.NewOffline(),
 		Hands: map[string]host.HandConfig{"calendar": {Module: path, Digest: digest}},
 		Compaction: host.CompactionConfig{ContinuousInterval: 5, KeepRecent: 2, GapSecs: 900,
 			ContextSources: []host.ContextSource{{Hand: "calendar", Prompt: "What is on?"}}},
@@ -157,7 +157,7 @@ func TestAKilledCadenceRunIsFinished(t *testing.T) {
 	summarizer := stuck{make(chan struct{}, 1)}
 	var runs kept
 	config := host.Config{
-		Data: t.TempDir(), Now: now.now, LLM: &counting{}, Summarizer: summarizer,
+		Data: t.TempDir(), Now: now.now, LLM: &tallying{}, Summarizer: summarizer,
 		Hands: map[string]host.HandConfig{"calendar": {Module: path, Digest: digest}},
 		Compaction: host.CompactionConfig{ContinuousInterval: 5, KeepRecent: 2,
 			ContextSources: []host.ContextSource{{Hand: "calendar", Prompt: "What is on?"}}},
@@ -221,7 +221,7 @@ func TestTicksAskNoHand(t *testing.T) {
 	path, digest := mirrorHand(t)
 	now := &clock{at: monday}
 	h := open(t, host.Config{
-		Now: now.now, LLM: &counting{}, Summarizer: compaction.NewOffline(),
+		Now: now.now, LLM: &tallying{}, Summarizer: compaction.NewOffline(),
 		Hands: map[string]host.HandConfig{"calendar": {Module: path, Digest: digest}},
 		Compaction: host.CompactionConfig{ContinuousInterval: 1, KeepRecent: 1, GapSecs: 60,
 			ContextSources: []host.ContextSource{{Hand: "calendar", Prompt: "What is on?"}}},
