@@ -65,6 +65,9 @@ func (d described) resolve(v any) map[string]any {
 // operation finds the operation of a request, by the path with the most literal
 // segments.
 func (d described) operation(method, target string) map[string]any {
+	if method == "HEAD" {
+		method = "GET"
+	}
 	path, _, _ := strings.Cut(target, "?")
 	segments := strings.Split(path, "/")
 	best, literals := "", -1
@@ -363,5 +366,120 @@ func TestDocumentAndRoutesAgree(t *testing.T) {
 	}
 	if written < 20 {
 		t.Errorf("only %d operations: this test looks at the wrong thing", written)
+	}
+}
+
+// U7: every route gives an answer that the document tells of, of each type that it
+// can have.
+func TestEveryRouteAnswersAsWritten(t *testing.T) {
+	s := serve(t)
+	session, said := s.say(s.anna, "jeeves", "I have a cat.")
+	s.extract(s.anna, session, memory.Learnings{Facts: []memory.Learned{{Text: "Has a cat.", Sources: []memory.MessageID{said}}}})
+	s.learn(s.anna, "jeeves", memory.NewTopic{Name: "cats", Content: "Has a cat.", Sources: []memory.MessageID{said}, ExpiresAt: monday.Add(time.Hour)},
+		memory.NewTopic{Name: "cats", Content: "Likes it brief.", OfAgent: true})
+	exported := s.want(200, request{method: "GET", path: "/api/users/default/memory/export", token: s.admin}).body
+	bodies := map[string]any{
+		"PATCH /api/agents/{agent}/config":                    `{"memory_system":"structured"}`,
+		"POST /api/users/{user}/chat":                         `{"text":"I have a dog."}`,
+		"POST /api/users/{user}/memory/import":                exported,
+		"PUT /api/users/{user}/memory/{topic}":                `{"content":"Has a dog.","expires_at":"2026-03-24T09:00:00+01:00"}`,
+		"PUT /api/users/{user}/agents/{agent}/memory/{topic}": `{"content":"Likes it long."}`,
+	}
+	// What removes something comes last, and what removes most at the end.
+	routes := control.Routes()
+	slices.SortStableFunc(routes, func(a, b control.Route) int {
+		rank := func(r control.Route) int {
+			if !strings.HasPrefix(r.Pattern, "DELETE ") {
+				return 0
+			}
+			return 100 - strings.Count(r.Pattern, "/")
+		}
+		return rank(a) - rank(b)
+	})
+	for _, route := range routes {
+		method, path, _ := strings.Cut(route.Pattern, " ")
+		r := request{method: method, token: s.admin, body: bodies[route.Pattern]}
+		r.path = strings.NewReplacer("{user}", "default", "{agent}", "jeeves", "{topic}", "cats", "{session}", session.String()).Replace(path)
+		s.want(200, r)
+		if method == "GET" {
+			r.method = "HEAD"
+			if a := s.do(r); a.status != 200 || a.body != "" {
+				t.Errorf("HEAD %s: %v", r.path, a)
+			}
+		}
+		if method == "PUT" || method == "PATCH" || method == "POST" {
+			// The body that works is one that the document allows, and one that it
+			// does not is refused.
+			operation := document.operation(method, r.path)
+			schema := document.resolve(object(object(object(operation["requestBody"])["content"])["application/json"])["schema"])
+			if err := document.fits(schema, decoded(r.body.(string)), "request"); err != nil {
+				t.Errorf("%s: %v", route.Pattern, err)
+			}
+			r.body = `{"unknown":1}`
+			if document.fits(schema, decoded(r.body.(string)), "request") == nil {
+				t.Errorf("%s: the document allows %s", route.Pattern, r.body)
+			}
+			s.want(400, r)
+		}
+	}
+}
+
+// The document itself is what is served.
+func TestDocumentIsServed(t *testing.T) {
+	s := serve(t)
+	written, err := os.ReadFile("openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := s.want(200, request{method: "GET", path: "/openapi.json"}); a.body != string(written) {
+		t.Error("what is served is not what is written")
+	}
+	if version := document.root["openapi"]; version != "3.1.1" {
+		t.Errorf("openapi %v", version)
+	}
+	// Every part is used by something, and every reference names a part.
+	used := map[string]bool{}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok && !used[ref] {
+				used[ref] = true
+				walk(document.resolve(v))
+			}
+			for name, part := range v {
+				if name != "$ref" {
+					walk(part)
+				}
+			}
+		case []any:
+			for _, part := range v {
+				walk(part)
+			}
+		}
+	}
+	walk(document.root["paths"])
+	for kind, parts := range document.root["components"].(map[string]any) {
+		for name := range parts.(map[string]any) {
+			if kind != "securitySchemes" && !used["#/components/"+kind+"/"+name] {
+				t.Errorf("nothing uses %s %s", kind, name)
+			}
+		}
+	}
+}
+
+// The test above would be worth nothing if everything fitted.
+func TestFitsRefuses(t *testing.T) {
+	topic := map[string]any{"$ref": "#/components/schemas/Topic"}
+	good := `{"id":"01a1ff44-2749-7b8d-9a72-51fc9baf4b2e","topic":"cats","content":"x","valid_from":"2026-03-23T09:00:00Z","updated_at":"2026-03-23T09:00:00Z"}`
+	if err := document.fits(topic, decoded(good), "good"); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []struct{ old, new string }{
+		{`"topic":"cats",`, ``}, {`"cats"`, `5`}, {`2026-03-23T09:00:00Z`, `monday`}, {`01a1ff44-2749`, `x`}, {`"content"`, `"contents"`}, {`}`, `,"message_ids":["x"]}`}, {`}`, `,"x":1}`}, {`}`, ``},
+	} {
+		if bad := strings.Replace(good, change.old, change.new, 1); document.fits(topic, decoded(bad), "bad") == nil {
+			t.Errorf("%s fits", bad)
+		}
 	}
 }
