@@ -114,6 +114,25 @@ func TestAnotherUserIsNotThere(t *testing.T) {
 	}
 }
 
+// U6: for another user's path nothing is looked up: the answer is the same when
+// there is nothing left to look in.
+func TestAnotherUserIsDecidedByTheTokenAlone(t *testing.T) {
+	s := serve(t)
+	other := request{method: "GET", path: "/api/users/" + s.bert.ID.String() + "/memory", token: s.byAnna}
+	before := s.want(http.StatusNotFound, other)
+	if err := s.host.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := s.want(http.StatusNotFound, other); after.body != before.body {
+		t.Errorf("%v, then %v", before, after)
+	}
+	// Of what is one's own there is nothing to tell then, and no word of why.
+	if a := s.want(http.StatusInternalServerError, request{method: "GET", path: "/api/users/default/memory", token: s.byAnna}); !strings.Contains(a.body, `"detail":"internal error"`) {
+		t.Errorf("%v", a)
+	}
+	s.want(http.StatusOK, request{method: "GET", path: "/healthz"})
+}
+
 // S4, and paths that are nearly right: a 400 or a 404, never a redirect.
 func TestBadPaths(t *testing.T) {
 	s := serve(t)

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/memory"
+	"github.com/gloveboxhq/glovebox/memory/transfer"
 )
 
 // say sends a message and returns where it was said, and its id.
@@ -397,8 +399,25 @@ func TestMemoryGoesOutAndIn(t *testing.T) {
 			t.Errorf("%s: %v", name, a)
 		}
 	}
+	// Of a document that is too long no more is read than may come, also where it
+	// does not say how long it is.
+	bring.body = strings.Repeat(" ", transfer.MaxMemoryDocument+1)
+	s.want(http.StatusRequestEntityTooLarge, bring)
+	bring.body = io.LimitReader(spaces{}, transfer.MaxMemoryDocument+1)
+	s.want(http.StatusRequestEntityTooLarge, bring)
+	bring.body = out.body
 	bring.header = map[string]string{"Content-Type": "text/plain"}
 	s.want(http.StatusUnsupportedMediaType, bring)
+}
+
+// spaces never end.
+type spaces struct{}
+
+func (spaces) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	return len(b), nil
 }
 
 // An agent's memory is wiped without the rest.

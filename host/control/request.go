@@ -60,6 +60,9 @@ func jsonBody(w http.ResponseWriter, r *http.Request, limit int64, within time.D
 	if r.Header.Get("Content-Encoding") != "" {
 		return nil, nil, refuse(http.StatusUnsupportedMediaType, "send the body without a content encoding").with("Accept-Encoding", "identity")
 	}
+	if r.ContentLength > limit {
+		return nil, nil, &http.MaxBytesError{Limit: limit}
+	}
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(within))
 	return http.MaxBytesReader(w, r.Body, limit), func() { _ = connection.SetReadDeadline(time.Time{}) }, nil
