@@ -174,7 +174,7 @@ func TestRunNotices(t *testing.T) {
 		{"a summary with other words", "UPDATE summaries SET text = 'hm' WHERE number = (SELECT max(number) FROM summaries WHERE level <> 'fallback')", "is not as it was acknowledged"},
 		{"a source that is lost", "DELETE FROM summary_sources WHERE (summary_id, ordinal) = (SELECT summary_id, max(ordinal) FROM summary_sources GROUP BY summary_id HAVING count(*) > 2 LIMIT 1)", "the frontier stands for"},
 		{"a session that is another user's", `UPDATE sessions SET user_id = (SELECT u.id FROM users u WHERE u.id <> sessions.user_id LIMIT 1) WHERE id = (SELECT session_id FROM messages LIMIT 1)`, "is gone"},
-		{"a user who is nobody's", "INSERT INTO users VALUES (randomblob(16), 'x', 0, 0)", "was never made"},
+		{"a user who is nobody's", "INSERT INTO users (id, name, is_default, created_at) VALUES (randomblob(16), 'x', 0, 0)", "was never made"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			broken := engine
