@@ -98,7 +98,7 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, even
 			return memory.Draft{}, err
 		}
 		reply := memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
-		if answer.Report.HasExternal() {
+		if answer.Report.HasExternal() || len(c.beside) > 0 || holdsDerived(frontier) {
 			reply.Trust = memory.TrustDerived
 		}
 		if strings.TrimSpace(response.Text) != "" {
@@ -145,6 +145,15 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, even
 			return memory.Draft{}, fmt.Errorf("call tools: %w", err)
 		}
 	}
+}
+
+// holdsDerived reports whether something in the frontier is not direct: an answer
+// may repeat what an earlier one took from a hand, when the hand's own words have
+// long left the prompt.
+func holdsDerived(f memory.Frontier) bool {
+	return slices.ContainsFunc(f.Items, func(i memory.Item) bool {
+		return i.Message != nil && i.Message.Trust != memory.TrustDirect || i.Summary != nil && i.Summary.Trust != memory.TrustDirect
+	})
 }
 
 // course is what a turn learns on its way to an answer. Nothing of it is stored.

@@ -156,8 +156,8 @@ type Trust string
 const (
 	// TrustDirect is what users, assistants and the host say themselves.
 	TrustDirect Trust = "direct"
-	// TrustDerived is an assistant's answer to a prompt that held external
-	// text.
+	// TrustDerived is an assistant's answer to a prompt that held external text,
+	// what is remembered of the user, or such an answer.
 	TrustDerived Trust = "derived"
 	// TrustExternal holds external text.
 	TrustExternal Trust = "external"
