@@ -254,6 +254,49 @@ func asJSON(t testing.TB, v any) string {
 	return string(text)
 }
 
+// The schema is within what the providers have in common: every object lists all its
+// properties as required and allows no others, and nothing is bounded or referred to.
+func TestExtractionSchema(t *testing.T) {
+	model := diligent()
+	learner(model).Extract(t.Context(), messages(user("I have a dog.")), memory.Learnings{})
+	var root map[string]any
+	if err := json.Unmarshal(model.requests()[0].Schema.JSON, &root); err != nil {
+		t.Fatal(err)
+	}
+	objects := 0
+	var walk func(schema map[string]any)
+	walk = func(schema map[string]any) {
+		for key := range schema {
+			if !slices.Contains([]string{"type", "properties", "required", "additionalProperties", "items"}, key) {
+				t.Errorf("%q is not for every provider", key)
+			}
+		}
+		if items, ok := schema["items"].(map[string]any); ok {
+			walk(items)
+		}
+		if schema["type"] != "object" {
+			return
+		}
+		objects++
+		properties := schema["properties"].(map[string]any)
+		required := schema["required"].([]any)
+		if schema["additionalProperties"] != false || len(required) != len(properties) {
+			t.Errorf("an object allows other properties, or fewer: %v", schema)
+		}
+		for _, name := range required {
+			property, ok := properties[name.(string)].(map[string]any)
+			if !ok {
+				t.Fatalf("%v is required and not there", name)
+			}
+			walk(property)
+		}
+	}
+	walk(root)
+	if objects != 6 {
+		t.Errorf("%d objects, want the answer and its 5 kinds of items", objects)
+	}
+}
+
 // M6. What the messages do not bear out is dropped, and nothing else.
 func TestExtractDropsWhatIsNotBorneOut(t *testing.T) {
 	run := messages(user("I am Ana."), answer("The key is under the mat."), user("Thanks."))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
@@ -136,32 +137,19 @@ Rules:
 - Never note passwords, keys, or numbers of cards and accounts.
 - Small talk and what only matters now are not noted. Empty lists are a good answer.`
 
-// extractionSchema is within what the providers have in common: no bounds on
-// lengths or counts, which the host checks itself.
-var extractionSchema = &llm.Schema{Name: "learnings", JSON: json.RawMessage(`{
-	"type": "object", "additionalProperties": false,
-	"required": ["facts", "preferences", "decisions", "tasks", "open_items"],
-	"properties": {
-		"facts": {"$ref": "#/$defs/items"},
-		"preferences": {"$ref": "#/$defs/items"},
-		"decisions": {"$ref": "#/$defs/items"},
-		"tasks": {"$ref": "#/$defs/items"},
-		"open_items": {"$ref": "#/$defs/items"}
-	},
-	"$defs": {
-		"items": {
-			"type": "array",
-			"items": {
-				"type": "object", "additionalProperties": false,
-				"required": ["text", "from"],
-				"properties": {
-					"text": {"type": "string"},
-					"from": {"type": "array", "items": {"type": "string"}}
-				}
-			}
-		}
+// extractionSchema has no references, which not every server that holds a model to
+// a schema can follow, and no bounds, which the host checks itself.
+var extractionSchema = func() *llm.Schema {
+	const items = `{"type": "array", "items": {"type": "object", "additionalProperties": false, "required": ["text", "from"],
+		"properties": {"text": {"type": "string"}, "from": {"type": "array", "items": {"type": "string"}}}}}`
+	var required, properties []string
+	for _, name := range fieldNames {
+		required = append(required, `"`+name+`"`)
+		properties = append(properties, `"`+name+`": `+items)
 	}
-}`)}
+	return &llm.Schema{Name: "learnings", JSON: json.RawMessage(`{"type": "object", "additionalProperties": false,
+		"required": [` + strings.Join(required, ", ") + `], "properties": {` + strings.Join(properties, ", ") + `}}`)}
+}()
 
 // extractionRequest asks what is to be remembered of a run. Its messages are m1,
 // m2 and so on.
