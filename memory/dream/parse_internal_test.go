@@ -44,6 +44,7 @@ func TestParseObjectRefuses(t *testing.T) {
 		"a missing comma": {`{"facts":[1 2]}`, false},
 		"no quotes":       {`{facts:[]}`, false},
 		"deep":            {`{"facts":` + strings.Repeat("[", 50_000) + strings.Repeat("]", 50_000) + `}`, false},
+		"somewhat deep":   {`{"facts":` + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + `}`, false},
 		"10 MB":           {`{"facts":["` + strings.Repeat("x", 10<<20) + `"]}`, false},
 		"in a list":       {`{"facts":[{"text":"a"},`, true},
 		"in a string":     {`{"facts":[{"text":"a`, true},
