@@ -31,8 +31,8 @@ const (
 //     of that did. Otherwise what the user told one agent would appear with
 //     another, or what all may know vanish from the others.
 //   - What is remembered already, under the name and in the scope, with the same
-//     content and the same end, is not stored again; and nothing retires what says
-//     the same.
+//     content and the same end, is neither stored again nor retired by what says
+//     the same, unless it is made one with others.
 //
 // An expiry that cannot be read is none: a fact that is not stored now is lost,
 // for what says so counts as looked at, while one that has outlived its use is
@@ -125,15 +125,10 @@ func (j *judging) take(entry object) bool {
 		r.OfAgent = !slices.ContainsFunc(supersedes, func(i int) bool { return j.topics[i].Agent.IsZero() })
 	}
 	s := statementOf(r.OfAgent, r.Name, r.Content)
-	isKnown := false
-	for _, i := range j.known[s] {
-		if j.topics[i].ExpiresAt.Equal(r.ExpiresAt) && !j.retired[i] {
-			isKnown = true
-			supersedes = slices.DeleteFunc(supersedes, func(other int) bool { return other == i })
-		}
-	}
+	same := slices.DeleteFunc(slices.Clone(j.known[s]), func(i int) bool { return j.retired[i] || !j.topics[i].ExpiresAt.Equal(r.ExpiresAt) })
+	retiresOther := slices.ContainsFunc(supersedes, func(i int) bool { return !slices.Contains(same, i) })
 	place, isSaid := j.said[s]
-	if (isKnown || isOver || isSaid) && len(supersedes) == 0 {
+	if (len(same) > 0 || isOver || isSaid) && !retiresOther {
 		return false
 	}
 	for _, i := range supersedes {

@@ -87,7 +87,15 @@ func TestWhateverAModelAnswers(t *testing.T) {
 			s.topics = append(s.topics, topic)
 			names = append(names, topic.Name)
 		}
-		handle := rapid.OneOf(rapid.StringMatching(`[mxtMXT][0-6]`), rapid.SampledFrom([]string{"", "t", "t-1", "[t1]", "all", "t1,t2", "t99999999999", "home"}))
+		shown := []string{"m1", "x1", "t1"}
+		for i := range s.messages {
+			shown = append(shown, fmt.Sprintf("m%d", i+1), fmt.Sprintf("[X%d]", i+1))
+		}
+		for h := range handles {
+			shown = append(shown, h)
+		}
+		slices.Sort(shown)
+		handle := rapid.OneOf(rapid.SampledFrom(shown), rapid.SampledFrom(shown), rapid.StringMatching(`[mxtMXT][0-6]`), rapid.SampledFrom([]string{"", "t", "t-1", "[t1]", "all", "t1,t2", "t99999999999", "home"}))
 		entries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) row {
 			return row{
 				Topic: rapid.SampledFrom(names).Draw(t, "name"), Content: rapid.SampledFrom(contents).Draw(t, "content"),
