@@ -59,7 +59,8 @@ type Config struct {
 	// Agents returns those who have structured memory now.
 	Agents func() []memory.AgentID
 	// Enter begins something for a user: its context ends when the user is wiped.
-	// Every dream is entered. Nil means that nobody has to be told.
+	// Dreams, extractions and mini-dreams are entered, and so is the dream within a
+	// mini-dream once more. Nil means that nobody has to be told.
 	Enter func(ctx context.Context, user memory.UserID) (entered context.Context, leave func(), err error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
