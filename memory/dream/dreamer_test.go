@@ -733,3 +733,23 @@ func TestDreamRefuses(t *testing.T) {
 	}
 	h.remembers(other)
 }
+
+// What was extracted from a session outlives it, and so does what a topic comes
+// from.
+func TestDreamOfADeletedSession(t *testing.T) {
+	h := newHouse(t)
+	at := h.talk(h.user, "I live in Lisbon.")
+	h.check(h.dreamer(attentive(), func(c *dream.Config) { c.ExtractionTokens = 1 }).AfterTurn(t.Context(), at))
+	h.check(h.store.DeleteSession(t.Context(), h.user, at.Session))
+	_, err := h.dreamer(attentive()).Dream(t.Context(), dream.Place{User: h.user, Agent: h.agent})
+	h.check(err)
+	h.remembers(h.user, "said: I live in Lisbon.")
+	h.wait(time.Hour)
+	next := h.talk(h.user, "In Alfama.")
+	report, err := h.dreamer(saying(rows(row{Topic: "said", Content: "Lives in Alfama in Lisbon.", From: []string{"m1", "t1"}, Supersedes: []string{"t1"}}))).Dream(t.Context(), next)
+	h.check(err)
+	h.remembers(h.user, "said: Lives in Alfama in Lisbon.")
+	if len(report.Topics) != 1 || len(report.Topics[0].Sources) != 2 {
+		t.Errorf("report is %+v", report)
+	}
+}
