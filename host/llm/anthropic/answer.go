@@ -260,10 +260,8 @@ func plainJSON(v any) json.RawMessage {
 // readStream reads the events of an answer to the last.
 func (m *Model) readStream(ctx context.Context, raw *http.Response, f *fold, watch *time.Timer) *failure {
 	spoken := func(failed *failure) *failure {
-		if f.given {
-			// Who heard the beginning cannot hear another.
-			failed.kind, failed.passing = llm.ErrUnavailable, false
-		}
+		// Who heard the beginning cannot hear another.
+		failed.passing = failed.passing && !f.given
 		return failed
 	}
 	decoder := ssestream.NewDecoder(raw)

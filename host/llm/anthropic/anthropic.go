@@ -41,7 +41,7 @@ type Config struct {
 	Name string
 	// Timeout bounds one attempt of Complete, from the connection to the last
 	// byte, and each wait of Stream for the next event, the first one included;
-	// all of a stream has five times as long. Zero means 2 minutes. A model that
+	// all of a stream has ten times as long. Zero means 2 minutes. A model that
 	// did not answer in time is not asked again.
 	Timeout time.Duration
 	// MaxRetries is how often a request that failed in passing (429, 529, other
@@ -83,7 +83,7 @@ func (c Config) base() string {
 const (
 	defaultBaseURL    = "https://api.anthropic.com"
 	defaultTimeout    = 2 * time.Minute
-	streamTimeouts    = 5 // of them is all that a stream may take
+	streamTimeouts    = 10 // of them is all that a stream may take
 	defaultMaxRetries = 3
 	mostRetries       = 10
 	firstDelay        = 500 * time.Millisecond
@@ -114,7 +114,8 @@ type dialect struct {
 	ownTemperature bool
 	// noToolChoice: the server cannot be told to call no tools.
 	noToolChoice bool
-	// noSchema: the model cannot be held to a schema, as Claude before 4.5.
+	// noSchema: the model cannot be held to a schema, as Claude before 4.5, and is
+	// told of it in words.
 	noSchema bool
 	// noThoughts: the server does not take back the thoughts of this request,
 	// because they are another's or of before something else. It is not kept.

@@ -480,6 +480,9 @@ func TestTheDialectIsLearned(t *testing.T) {
 	for _, r := range s.Requests() {
 		sent = append(sent, parameters{r.OutputConfig != nil, r.Temperature != nil})
 	}
+	if system := s.Requests()[3].System[0].Text; !strings.HasPrefix(system, "Be kind.\n\n") || !strings.HasSuffix(system, string(r.Schema.JSON)) {
+		t.Errorf("told %q", system)
+	}
 	if want := []parameters{{true, true}, {false, true}, {false, false}, {false, false}}; !reflect.DeepEqual(sent, want) {
 		t.Errorf("sent %v, want %v", sent, want)
 	}

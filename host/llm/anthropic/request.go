@@ -37,8 +37,24 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *failure) {
 	if r.Temperature != nil && !d.ownTemperature {
 		p.Temperature = sdk.Float(min(*r.Temperature, maxTemperature))
 	}
-	if !isBlank(r.System) {
-		p.System = []sdk.TextBlockParam{{Text: r.System}}
+	system := r.System
+	if r.Schema != nil {
+		switch {
+		case !isObject(r.Schema.JSON):
+			return nil, &failure{kind: llm.ErrRefused, what: "the schema " + strconv.Quote(r.Schema.Name) + " is not a JSON object"}
+		case d.noSchema:
+			system = strings.TrimLeft(system+"\n\nAnswer with one JSON value of this JSON Schema and nothing else:\n"+string(r.Schema.JSON), "\n")
+		default:
+			// As it is: a model writes properties in the order in which a schema
+			// has them, which a map forgets.
+			p.OutputConfig.Format = param.Override[sdk.JSONOutputFormatParam](struct {
+				Type   string          `json:"type"`
+				Schema json.RawMessage `json:"schema"`
+			}{"json_schema", r.Schema.JSON})
+		}
+	}
+	if !isBlank(system) {
+		p.System = []sdk.TextBlockParam{{Text: system}}
 	}
 	for _, t := range r.Tools {
 		tool := sdk.ToolParam{Name: t.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](json.RawMessage(noParameters))}
@@ -55,17 +71,6 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *failure) {
 	}
 	if r.NoCalls && len(p.Tools) > 0 && !d.noToolChoice {
 		p.ToolChoice.OfNone = &sdk.ToolChoiceNoneParam{}
-	}
-	if r.Schema != nil && !d.noSchema {
-		if !isObject(r.Schema.JSON) {
-			return nil, &failure{kind: llm.ErrRefused, what: "the schema " + strconv.Quote(r.Schema.Name) + " is not a JSON object"}
-		}
-		// As it is: a model writes properties in the order in which a schema has
-		// them, which a map forgets.
-		p.OutputConfig.Format = param.Override[sdk.JSONOutputFormatParam](struct {
-			Type   string          `json:"type"`
-			Schema json.RawMessage `json:"schema"`
-		}{"json_schema", r.Schema.JSON})
 	}
 	left := maxBreakpoints
 	if r.CacheSystem {

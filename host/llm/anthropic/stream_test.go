@@ -62,7 +62,7 @@ func TestBrokenStreams(t *testing.T) {
 		{"cut", anthropictest.Started("fo", gone), "fo", llm.ErrUnavailable, "breaks off", false},
 		{"ended", anthropictest.Started("fo", ended), "fo", llm.ErrUnavailable, "breaks off", false},
 		{"overloaded", anthropictest.Started("fo", overloaded), "fo", llm.ErrUnavailable, "overloaded_error", false},
-		{"rate limited", anthropictest.Started("fo", limited), "fo", llm.ErrUnavailable, "rate_limit_error", false},
+		{"rate limited", anthropictest.Started("fo", limited), "fo", llm.ErrRateLimited, "rate_limit_error", false},
 		{"nonsense", anthropictest.Started("fo", anthropictest.Events("data: {"+hostile+"\n\n")), "fo", llm.ErrUnavailable, "not of the protocol", false},
 		{"nothing", anthropictest.Events(""), "", llm.ErrUnavailable, "breaks off", true},
 		{"half an event", anthropictest.Events(`data: {"type":"message_stop"}`), "", llm.ErrUnavailable, "breaks off", true},
@@ -177,7 +177,7 @@ func TestStreamsEnd(t *testing.T) {
 		{"silent at once", time.Hour, forever, "", llm.ErrUnavailable, "no answer within 30s", 30 * time.Second},
 		{"silent later", time.Hour, anthropictest.Started("fo", forever), "fo", llm.ErrUnavailable, "no answer within 30s", 30 * time.Second},
 		{"an event that never ends", time.Hour, dripping, "", llm.ErrUnavailable, "no answer within 30s", 30 * time.Second},
-		{"nothing but signs of life", time.Hour, pinging, "", llm.ErrUnavailable, "longer than 2m30s", 150 * time.Second},
+		{"nothing but signs of life", time.Hour, pinging, "", llm.ErrUnavailable, "longer than 5m0s", 5 * time.Minute},
 		{"the caller's time", 7 * time.Second, anthropictest.Started("fo", forever), "fo", context.DeadlineExceeded, "", 7 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
