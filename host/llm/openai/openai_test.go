@@ -169,24 +169,26 @@ func TestFaults(t *testing.T) {
 		{"broken off", openaitest.BrokenOff(), llm.ErrUnavailable, true, "breaks off"},
 		{"disconnected", openaitest.Disconnected(), llm.ErrUnavailable, true, "EOF"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := openaitest.NewServer(t, test.answer)
-			_, err := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never}).Complete(t.Context(), prompt())
-			checkError(t, err, test.want, s.BaseURL)
-			if err != nil && !strings.Contains(err.Error(), test.says) {
-				t.Errorf("%v does not say %q", err, test.says)
-			}
-
-			// Once more with a retry: passing faults get one, the others none.
-			synctest.Test(t, func(t *testing.T) {
-				script, m := offline(t, openai.Config{MaxRetries: 1}, test.answer, openaitest.Text("four"))
-				got, err := m.Complete(t.Context(), prompt())
-				n := len(script.Requests())
-				if test.passing && (err != nil || got.Text != "four" || n != 2) || !test.passing && (err == nil || n != 1) {
-					t.Errorf("after %d requests: %+v, %v", n, got, err)
+		for way, ask := range asks {
+			t.Run(test.name+", "+way, func(t *testing.T) {
+				s := openaitest.NewServer(t, test.answer)
+				_, err := ask(t, open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never}), prompt())
+				checkError(t, err, test.want, s.BaseURL)
+				if err != nil && !strings.Contains(err.Error(), test.says) {
+					t.Errorf("%v does not say %q", err, test.says)
 				}
+
+				// Once more with a retry: passing faults get one, the others none.
+				synctest.Test(t, func(t *testing.T) {
+					script, m := offline(t, openai.Config{MaxRetries: 1}, test.answer, openaitest.Text("four"))
+					got, err := ask(t, m, prompt())
+					n := len(script.Requests())
+					if test.passing && (err != nil || got.Text != "four" || n != 2) || !test.passing && (err == nil || n != 1) {
+						t.Errorf("after %d requests: %+v, %v", n, got, err)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 

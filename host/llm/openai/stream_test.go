@@ -404,11 +404,14 @@ func TestStreamsAreBounded(t *testing.T) {
 		"in pieces": openaitest.Stream(append(slices.Repeat([]openaitest.Step{openaitest.Piece(long[:mebi])}, 10), openaitest.Finish("stop"), openaitest.Done())...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := openaitest.NewServer(t, answer)
-			size := 0
-			got, err := open(t, openai.Config{BaseURL: s.BaseURL}).Stream(t.Context(), prompt(), func(text string) { size += len(text) })
+			s := openaitest.NewServer(t, answer, answer)
+			m, size := open(t, openai.Config{BaseURL: s.BaseURL}), 0
+			got, err := m.Stream(t.Context(), prompt(), func(text string) { size += len(text) })
 			if err != nil || got.Text != long || size != len(long) {
 				t.Errorf("%d bytes in pieces of %d, %v", len(got.Text), size, err)
+			}
+			if got, err := m.Complete(t.Context(), prompt()); err != nil || got.Text != long {
+				t.Errorf("%d bytes, %v", len(got.Text), err)
 			}
 		})
 	}
