@@ -66,6 +66,7 @@ func TestStreamShapes(t *testing.T) {
 		{"nothing", "", nil, llm.ErrUnavailable},
 		{"an end without a beginning", sse("[DONE]"), nil, llm.ErrEmpty},
 		{"what comes after the end", sse(says("four"), stops, "[DONE]", says("five")), []string{"four"}, nil},
+		{"an error after the end", sse(says("four"), stops, `{"error":{"message":"x"}}`), []string{"four"}, llm.ErrUnavailable},
 		{"no error", sse(`{"error":null,"choices":[{"delta":{"content":"four"}}]}`, stops, "[DONE]"), []string{"four"}, nil},
 		{"null for everything", sse(`{"choices":null,"usage":null}`, `{"choices":[null]}`, event(`{"delta":null,"finish_reason":null}`), event(`{"delta":{"content":null,"tool_calls":null}}`), says("four"), stops, "[DONE]"), []string{"four"}, nil},
 		{"other types", sse(event(`{"delta":{"content":4,"tool_calls":"x"},"finish_reason":7,"index":"0"}`), event(`{"delta":[]}`), `{"choices":{},"usage":"x","object":1}`, says("four"), stops, "[DONE]"), []string{"four"}, nil},
