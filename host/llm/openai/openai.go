@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -291,10 +292,10 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func
 	defer cancel(nil)
 	var raw *http.Response
 	options := []option.RequestOption{option.WithResponseBodyInto(&raw)}
-	wait := &patience{cancel: cancel, silence: m.timeout, left: m.timeout}
+	wait := &patience{cancel: cancel, silence: m.timeout, whole: m.timeout}
 	if streams {
 		options = append(options, option.WithJSONSet("stream", true))
-		wait.left *= streamTimeouts
+		wait.whole = streamTimeouts * min(m.timeout, math.MaxInt64/streamTimeouts)
 	}
 	var err error
 	var failed *failure
@@ -334,7 +335,7 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func
 	if failed == nil {
 		response, failed = a.end(r)
 	}
-	if failed != nil && a.speech.begun() {
+	if failed != nil && each != nil && a.speech.begun() {
 		failed.passing, failed.param = false, ""
 	}
 	if failed == nil || errors.Is(failed, llm.ErrEmpty) {
@@ -344,12 +345,13 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func
 }
 
 // patience reads what a server sends, and cancels the request when nothing comes
-// for too long, or not all of it in time. What is done with it meanwhile does not
-// count.
+// for longer than silence, or not all of it within whole. What is done with it
+// meanwhile does not count.
 type patience struct {
-	body          io.Reader
-	cancel        context.CancelCauseFunc
-	silence, left time.Duration
+	body           io.Reader
+	cancel         context.CancelCauseFunc
+	silence, whole time.Duration
+	spent          time.Duration
 }
 
 // lateError says that a server took too long.
@@ -363,11 +365,14 @@ func (p *patience) Read(b []byte) (n int, err error) {
 }
 
 func (p *patience) during(f func()) {
-	began, limit := time.Now(), min(p.silence, p.left)
-	timer := time.AfterFunc(limit, func() { p.cancel(&lateError{limit}) })
+	began, limit, late := time.Now(), p.silence, &lateError{p.silence}
+	if left := p.whole - p.spent; left < limit {
+		limit, late = left, &lateError{p.whole}
+	}
+	timer := time.AfterFunc(limit, func() { p.cancel(late) })
 	f()
 	timer.Stop()
-	p.left -= time.Since(began)
+	p.spent += time.Since(began)
 }
 
 // params writes a request. The error is that of a schema, or of a tool's
