@@ -160,6 +160,9 @@ func TestStreamedCalls(t *testing.T) {
 			part(`{"index":0,"id":"a","function":{"name":"search","arguments":"{\"q\":"}}`), part(`{"index":0,"id":"a","function":{"name":"search","arguments":"\"x\"}"}}`),
 			part(`{"index":0,"id":"a","function":{"name":"search","arguments":""}}`),
 		}, one},
+		{"the name with each part, and no arguments at first", []string{
+			part(`{"index":0,"id":"a","function":{"name":"search"}}`), part(`{"index":0,"id":"a","function":{"name":"search","arguments":"{\"q\":\"x\"}"}}`),
+		}, one},
 		{"the name with each part, no id", []string{
 			part(`{"index":0,"function":{"name":"search","arguments":"{\"q\":\"}"}}`), part(`{"index":0,"function":{"name":"search","arguments":"{\\\"\"}"}}`),
 		}, []llm.ToolCall{call("", "search", `{"q":"}{\""}`)}},
@@ -241,6 +244,7 @@ func TestStreamFaults(t *testing.T) {
 	}
 	faults := []faultOf{
 		{"cut", openaitest.Break(), llm.ErrUnavailable, true, "breaks off"},
+		{"ended within an event", openaitest.Raw(`data: {"choices":[{"delta":{"content":"ee`), llm.ErrUnavailable, true, "breaks off"},
 		{"ended", func(io.Writer, *http.Request) {}, llm.ErrUnavailable, true, "breaks off"},
 		{"not JSON", fault(hostile), llm.ErrUnavailable, false, "not of the protocol"},
 		{"an error without a code", fault(`{"error":{"message":"` + hostile + `"}}`), llm.ErrUnavailable, true, "an error for an answer"},
