@@ -611,3 +611,51 @@ func TestTheSectionMakesRoomAtLast(t *testing.T) {
 		t.Errorf("%v: %d tokens beside, %d of %d", answer.Report.Recovery, answer.Report.Totals.Beside, answer.Report.Tokens, answer.Report.Budget)
 	}
 }
+
+// broken is a store of which nothing that structured memory needs works.
+type broken struct{ memory.Store }
+
+var errBroken = errors.New("the disk is on fire")
+
+func (broken) UnseenMessages(context.Context, memory.UserID, memory.SessionID, memory.MessageQuery) ([]memory.Message, error) {
+	return nil, errBroken
+}
+
+func (broken) Unseen(context.Context, memory.UserID, memory.SessionID) (memory.Unseen, error) {
+	return memory.Unseen{}, errBroken
+}
+
+func (broken) IdleSessions(context.Context, []memory.AgentID, time.Time, int) ([]memory.IdleSession, error) {
+	return nil, errBroken
+}
+
+func (broken) Topics(context.Context, memory.UserID, memory.TopicQuery) ([]memory.Topic, memory.TopicRevision, error) {
+	return nil, memory.TopicRevision{}, errBroken
+}
+
+// A turn never fails for its memory: not for the topics, an overflow, the
+// extraction after it, nor a look at what is due.
+func TestATurnWithoutItsMemory(t *testing.T) {
+	ticks, at := make(chan time.Time), &clock{at: monday}
+	h := structured(t, host.Config{LLM: refusing(3), Now: at.now, Ticks: ticks, Summarizer: compaction.NewOffline(), Compaction: host.CompactionConfig{KeepRecent: 14}})
+	put(t, h, memory.AgentID{}, "pump", "The pump is blue.")
+	session := longSession(t, h)
+	if err := h.Interpose(t.Context(), func(s memory.Store) memory.Store { return broken{s} }); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		answer := send(t, h, host.Message{Session: session, Text: "And now?"})
+		if answer.Message.Blocks[0].Text != "It still does." || strings.Contains(promptText(answer), dream.Heading) {
+			t.Errorf("answered %+v to\n%s", answer.Message, promptText(answer))
+		}
+		at.advance(time.Hour)
+		ticks <- at.now()
+	}
+	ticks <- at.now()
+	if counts := h.Counts().Memory; counts.MiniDreamsFailed == 0 {
+		t.Errorf("%+v", counts)
+	}
+	if _, err := h.Dream(t.Context(), memory.UserID{}, ""); !errors.Is(err, errBroken) {
+		t.Errorf("a dream by hand: %v", err)
+	}
+}
