@@ -245,8 +245,9 @@ func TestLearningAfterTurns(t *testing.T) {
 	}
 }
 
-// What is shown of the topics is never learned from again: no extraction and no
-// conversation in a dream has it, whoever repeats how it begins.
+// Invariant 11: what is shown of the topics is never learned from again: no
+// extraction and no conversation in a dream has it, though the assistant repeats it
+// in every answer.
 func TestWhatIsRecalledIsNeverLearned(t *testing.T) {
 	const canary = "xq7aurelia"
 	model := &mind{}
@@ -255,10 +256,10 @@ func TestWhatIsRecalledIsNeverLearned(t *testing.T) {
 	put(t, h, memory.AgentID{}, "pump", "The pump is called "+canary+".")
 	calls := 0
 	model.answers = func(_ context.Context, r llm.Request) (llm.Response, error) {
-		if calls++; calls%2 == 1 {
-			return llm.Response{ToolCalls: []llm.ToolCall{toolCall(fmt.Sprint("c", calls), "search", "{}")}, Model: "test"}, nil
+		if calls++; calls%3 == 1 {
+			return llm.Response{Text: "It is " + canary + ": ", ToolCalls: []llm.ToolCall{toolCall(fmt.Sprint("c", calls), "search", "{}")}, Model: "test"}, nil
 		}
-		return llm.Response{Text: "I know your pump.", Model: "test"}, nil
+		return llm.Response{Text: "Your pump " + canary + " is well.", Model: "test"}, nil
 	}
 	var session memory.SessionID
 	for i := range 5 {

@@ -13,6 +13,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -343,4 +344,30 @@ func TestCancelWhileWaiting(t *testing.T) {
 	lines, _ := transcriptOf(t, h, second)
 	wantLines(t, lines)
 	send(t, h, host.Message{Session: second, Text: "three", OnEvent: listener.tell})
+}
+
+// At the socket: what a server streams is told piece by piece, and stored whole.
+func TestEventsAtTheSocket(t *testing.T) {
+	server := openaitest.NewServer(t,
+		openaitest.Stream(openaitest.Piece("Let me "), openaitest.Piece("see."), openaitest.Deltas(openaitest.Call("a", "search", "{}")), openaitest.Finish("tool_calls"), openaitest.Usage(nil), openaitest.Done()),
+		openaitest.Stream(openaitest.Piece("It "), openaitest.Piece("does."), openaitest.Finish("stop"), openaitest.Usage(nil), openaitest.Done()),
+		openaitest.Stream(openaitest.Piece("It d"), openaitest.Break()),
+		openaitest.Text("It still does."))
+	h := asking(t, host.Config{}, server, &testTool{name: "search"})
+	var listener heard
+	answer := send(t, h, host.Message{Text: "How does the pump do?", OnEvent: listener.tell})
+	if got, want := listener.lines(), []string{"Let me ", "see.", "restart", "tool search", "It ", "does."}; !slices.Equal(got, want) || answer.Message.Blocks[0].Text != "It does." {
+		t.Errorf("told %q, want %q; answered %+v", got, want, answer.Message.Blocks)
+	}
+	if answer.InputTokens != 2*openaitest.InputTokens || answer.OutputTokens != 2*openaitest.OutputTokens {
+		t.Errorf("%d and %d tokens", answer.InputTokens, answer.OutputTokens)
+	}
+	if _, err := h.Send(t.Context(), host.Message{Session: answer.Session, Text: "And now?", OnEvent: listener.tell}); !errors.Is(err, llm.ErrUnavailable) {
+		t.Errorf("of a stream that breaks off: %v", err)
+	}
+	// Nobody listens: nothing is streamed.
+	answer = send(t, h, host.Message{Session: answer.Session, Text: "Hello?"})
+	if requests := server.Requests(); !requests[2].Stream || requests[3].Stream || answer.Message.Blocks[0].Text != "It still does." {
+		t.Errorf("answered %+v", answer.Message.Blocks)
+	}
 }

@@ -98,7 +98,9 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, even
 			return memory.Draft{}, err
 		}
 		reply := memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
-		if answer.Report.HasExternal() || len(c.beside) > 0 || holdsDerived(frontier) {
+		// What is said with the topics in view may repeat them, and must not be where
+		// they are learned from again.
+		if answer.Report.HasExternal() || answer.Report.Totals.Beside > 0 || holdsDerived(frontier) {
 			reply.Trust = memory.TrustDerived
 		}
 		if strings.TrimSpace(response.Text) != "" {
