@@ -184,7 +184,7 @@ func (r Request) before(n int) string {
 func (s *Script) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, writer := io.Pipe()
 	w := &pipeWriter{header: http.Header{}, pipe: writer, begun: make(chan *http.Response, 1), body: body}
-	context := r.Context()
+	ctx := r.Context()
 	broken := make(chan struct{})
 	go func() {
 		defer func() {
@@ -202,8 +202,8 @@ func (s *Script) RoundTrip(r *http.Request) (*http.Response, error) {
 	stop := make(chan struct{})
 	go func() {
 		select {
-		case <-context.Done():
-			writer.CloseWithError(context.Err())
+		case <-ctx.Done():
+			writer.CloseWithError(ctx.Err())
 		case <-stop:
 		}
 	}()
@@ -219,9 +219,9 @@ func (s *Script) RoundTrip(r *http.Request) (*http.Response, error) {
 			w.closed()
 			return nil, io.ErrUnexpectedEOF
 		}
-	case <-context.Done():
+	case <-ctx.Done():
 		w.closed()
-		return nil, context.Err()
+		return nil, ctx.Err()
 	}
 }
 

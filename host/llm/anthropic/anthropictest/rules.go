@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -304,23 +305,12 @@ func (r Request) checkThoughts() error {
 const maxBreakpoints = 4
 
 func (r Request) checkBreakpoints() error {
-	n := len(r.Breakpoints())
-	var all []*CacheControl
-	for _, t := range r.Tools {
-		all = append(all, t.CacheControl)
-	}
-	for _, b := range r.System {
-		all = append(all, b.CacheControl)
-	}
-	for _, m := range r.Messages {
-		for _, b := range m.Content {
-			all = append(all, b.CacheControl)
+	n := 0
+	for place, c := range r.controls() {
+		if c.Type != "ephemeral" {
+			return fmt.Errorf("cache_control of type %q at %s", c.Type, place)
 		}
-	}
-	for _, c := range all {
-		if c != nil && c.Type != "ephemeral" {
-			return fmt.Errorf("cache_control of type %q", c.Type)
-		}
+		n++
 	}
 	if n > maxBreakpoints {
 		return fmt.Errorf("%d breakpoints", n)
@@ -329,27 +319,35 @@ func (r Request) checkBreakpoints() error {
 }
 
 // Breakpoints says where cache_control stands, such as "tool 1", "system 0" and
-// "message 2 block 0".
+// "message 2 block 0", in the order of the prompt.
 func (r Request) Breakpoints() []string {
 	var all []string
-	for i, t := range r.Tools {
-		if t.CacheControl != nil {
-			all = append(all, fmt.Sprintf("tool %d", i))
-		}
+	for place := range r.controls() {
+		all = append(all, place)
 	}
-	for i, b := range r.System {
-		if b.CacheControl != nil {
-			all = append(all, fmt.Sprintf("system %d", i))
+	return all
+}
+
+func (r Request) controls() iter.Seq2[string, *CacheControl] {
+	return func(yield func(string, *CacheControl) bool) {
+		for i, t := range r.Tools {
+			if t.CacheControl != nil && !yield(fmt.Sprintf("tool %d", i), t.CacheControl) {
+				return
+			}
 		}
-	}
-	for i, m := range r.Messages {
-		for j, b := range m.Content {
-			if b.CacheControl != nil {
-				all = append(all, fmt.Sprintf("message %d block %d", i, j))
+		for i, b := range r.System {
+			if b.CacheControl != nil && !yield(fmt.Sprintf("system %d", i), b.CacheControl) {
+				return
+			}
+		}
+		for i, m := range r.Messages {
+			for j, b := range m.Content {
+				if b.CacheControl != nil && !yield(fmt.Sprintf("message %d block %d", i, j), b.CacheControl) {
+					return
+				}
 			}
 		}
 	}
-	return all
 }
 
 func isBlank(text string) bool { return strings.TrimSpace(text) == "" }
