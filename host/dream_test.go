@@ -169,10 +169,10 @@ func TestLearningHoldsNoAnswerBack(t *testing.T) {
 	var going, most atomic.Int64
 	hang := hanging(entered)
 	model := &mind{extracts: func(ctx context.Context, r llm.Request) (llm.Response, error) {
-		if n := going.Add(1); n > most.Load() {
-			most.Store(n)
-		}
+		n := going.Add(1)
 		defer going.Add(-1)
+		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		}
 		return hang(ctx, r)
 	}}
 	users := make([]host.UserConfig, 12)
@@ -210,6 +210,50 @@ func TestLearningHoldsNoAnswerBack(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second || most.Load() != 4 || len(entered) != 0 {
 		t.Errorf("closing took %s, %d models at a time, %d asked again", took, most.Load(), len(entered))
 	}
+}
+
+// While a session is learned from nobody else does it; what comes in meanwhile, of
+// however many turns, is looked at once more behind it.
+func TestOneLearnerASession(t *testing.T) {
+	h := structured(t, host.Config{LLM: &mind{}})
+	entered, through := make(chan memory.SessionID), make(chan struct{})
+	h.Learn(&forgetful{after: func(at dream.Place) error {
+		entered <- at.Session
+		<-through
+		return errors.New("no luck")
+	}})
+	say := func(session memory.SessionID) memory.SessionID {
+		t.Helper()
+		answer, err := h.Send(t.Context(), host.Message{Session: session, Text: "My pump is blue."})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Session
+	}
+	first := say(memory.SessionID{})
+	if got := <-entered; got != first {
+		t.Errorf("first came %s", got)
+	}
+	for range 3 {
+		say(first)
+	}
+	second := say(memory.SessionID{}) // another session does not wait
+	if got := <-entered; got != second {
+		t.Errorf("then came %s", got)
+	}
+	through <- struct{}{}
+	through <- struct{}{}
+	if got := <-entered; got != first {
+		t.Errorf("at last came %s", got)
+	}
+	through <- struct{}{}
+	if err := h.Idle(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// The session has no learner any more, though the last one failed.
+	say(first)
+	<-entered
+	through <- struct{}{}
 }
 
 // What is new is noted after the turn that brings enough of it, and no turn's words

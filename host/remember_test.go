@@ -419,13 +419,19 @@ func leftOut(r assembly.Report) (ids []string) {
 
 // forgetful is a Dreamer that keeps what it is shown, and learns nothing.
 type forgetful struct {
-	mini func(ctx context.Context, leaving []memory.Message) (changed bool)
+	mini  func(ctx context.Context, leaving []memory.Message) (changed bool)
+	after func(at dream.Place) error
 
 	mu      sync.Mutex
 	leaving [][]memory.Message
 }
 
-func (f *forgetful) AfterTurn(context.Context, dream.Place) error { return nil }
+func (f *forgetful) AfterTurn(_ context.Context, at dream.Place) error {
+	if f.after == nil {
+		return nil
+	}
+	return f.after(at)
+}
 func (f *forgetful) Dream(context.Context, dream.Place) (dream.Report, error) {
 	return dream.Report{}, nil
 }
