@@ -147,22 +147,22 @@ func contents(t *testing.T, h *host.Host, at time.Time) (all []string) {
 	return all
 }
 
-// counting is a store that counts the calls to what structured memory keeps.
-type counting struct {
+// tollStore is a store that counts the calls to what structured memory keeps.
+type tollStore struct {
 	memory.Store
 
 	mu    sync.Mutex
 	calls map[string]int
 }
 
-func (c *counting) count(method string) {
+func (c *tollStore) count(method string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls[method]++
 }
 
 // counts returns the calls since the last time.
-func (c *counting) counts() map[string]int {
+func (c *tollStore) counts() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counts := maps.Clone(c.calls)
@@ -170,45 +170,45 @@ func (c *counting) counts() map[string]int {
 	return counts
 }
 
-func (c *counting) UnseenMessages(ctx context.Context, user memory.UserID, session memory.SessionID, q memory.MessageQuery) ([]memory.Message, error) {
+func (c *tollStore) UnseenMessages(ctx context.Context, user memory.UserID, session memory.SessionID, q memory.MessageQuery) ([]memory.Message, error) {
 	c.count("UnseenMessages")
 	return c.Store.UnseenMessages(ctx, user, session, q)
 }
 
-func (c *counting) Unseen(ctx context.Context, user memory.UserID, session memory.SessionID) (memory.Unseen, error) {
+func (c *tollStore) Unseen(ctx context.Context, user memory.UserID, session memory.SessionID) (memory.Unseen, error) {
 	c.count("Unseen")
 	return c.Store.Unseen(ctx, user, session)
 }
 
-func (c *counting) CommitExtraction(ctx context.Context, user memory.UserID, x memory.NewExtraction) (memory.Extraction, error) {
+func (c *tollStore) CommitExtraction(ctx context.Context, user memory.UserID, x memory.NewExtraction) (memory.Extraction, error) {
 	c.count("CommitExtraction")
 	return c.Store.CommitExtraction(ctx, user, x)
 }
 
-func (c *counting) Extractions(ctx context.Context, user memory.UserID, q memory.ExtractionQuery) ([]memory.Extraction, error) {
+func (c *tollStore) Extractions(ctx context.Context, user memory.UserID, q memory.ExtractionQuery) ([]memory.Extraction, error) {
 	c.count("Extractions")
 	return c.Store.Extractions(ctx, user, q)
 }
 
-func (c *counting) IdleSessions(ctx context.Context, agents []memory.AgentID, since time.Time, limit int) ([]memory.IdleSession, error) {
+func (c *tollStore) IdleSessions(ctx context.Context, agents []memory.AgentID, since time.Time, limit int) ([]memory.IdleSession, error) {
 	c.count("IdleSessions")
 	return c.Store.IdleSessions(ctx, agents, since, limit)
 }
 
-func (c *counting) Topics(ctx context.Context, user memory.UserID, q memory.TopicQuery) ([]memory.Topic, memory.TopicRevision, error) {
+func (c *tollStore) Topics(ctx context.Context, user memory.UserID, q memory.TopicQuery) ([]memory.Topic, memory.TopicRevision, error) {
 	c.count("Topics")
 	return c.Store.Topics(ctx, user, q)
 }
 
-func (c *counting) CommitDream(ctx context.Context, user memory.UserID, r memory.TopicRevision, d memory.Dream) ([]memory.Topic, error) {
+func (c *tollStore) CommitDream(ctx context.Context, user memory.UserID, r memory.TopicRevision, d memory.Dream) ([]memory.Topic, error) {
 	c.count("CommitDream")
 	return c.Store.CommitDream(ctx, user, r, d)
 }
 
-// counted puts a counting store into a host.
-func counted(t *testing.T, h *host.Host) *counting {
+// counted puts a tollStore into a host.
+func counted(t *testing.T, h *host.Host) *tollStore {
 	t.Helper()
-	c := &counting{calls: map[string]int{}}
+	c := &tollStore{calls: map[string]int{}}
 	if err := h.Interpose(t.Context(), func(s memory.Store) memory.Store {
 		c.Store = s
 		return c
