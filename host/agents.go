@@ -58,15 +58,14 @@ type agent struct {
 }
 
 // newAgent is a configured agent with what the store has of it. A manifest that
-// cannot be read chooses nothing: the agent answers, and the error says why.
-func newAgent(config AgentConfig, stored memory.Agent) (agent, error) {
+// cannot be read chooses nothing, and keeps nobody from being answered.
+func newAgent(config AgentConfig, stored memory.Agent) agent {
 	a := agent{Agent: stored, config: config, memorySystem: config.Memory.System}
 	a.Name = config.Name
-	chosen, err := storedMemorySystem(stored.Manifest)
-	if chosen != "" {
+	if chosen, err := storedMemorySystem(stored.Manifest); err == nil && chosen != "" {
 		a.memorySystem = chosen
 	}
-	return a, err
+	return a
 }
 
 // system is the text that tells the agent how to answer.
@@ -122,9 +121,7 @@ func agentsOf(ctx context.Context, config Config, store memory.Store) ([]agent, 
 	}
 	var all []agent
 	for _, c := range config.agents() {
-		// Who only looks is not kept from it by one manifest.
-		a, _ := newAgent(c, byName[c.Name])
-		all = append(all, a)
+		all = append(all, newAgent(c, byName[c.Name]))
 	}
 	return all, nil
 }
@@ -162,9 +159,7 @@ func (h *Host) SetMemorySystem(ctx context.Context, agent, system string) (Agent
 		if err != nil {
 			return fail(err)
 		}
-		if a, err = newAgent(a.config, stored); err != nil {
-			return fail(err)
-		}
+		a = newAgent(a.config, stored)
 	}
 	h.binding.Lock()
 	defer h.binding.Unlock()
@@ -201,7 +196,7 @@ func (h *Host) bindAgents(ctx context.Context) error {
 				return fmt.Errorf("agent %q: %w", a.Name, err)
 			}
 		}
-		if _, err := newAgent(a.config, a.Agent); err != nil {
+		if _, err := storedMemorySystem(a.Manifest); err != nil {
 			h.log.Warn("the stored manifest of an agent is left aside", "agent", a.Name, "error", err)
 		}
 		h.agents[a.Name] = a
