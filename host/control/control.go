@@ -13,13 +13,14 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// Config sets up a handler.
+// Config sets up a handler. Host, HostConfig and Tokens are needed.
 type Config struct {
 	Host *host.Host
 	// HostConfig is the one that Host was opened with; reports of what a model is
@@ -55,13 +56,16 @@ type server struct {
 	routes *http.ServeMux
 	// tokenless are the patterns of routes that need no token.
 	tokenless map[string]bool
-	// importing bounds how many imports are in memory at once.
+	// importing bounds how many imports are in memory at once; importers has the
+	// users whose imports they are, by memory.UserID.
 	importing chan struct{}
+	importers sync.Map
 }
 
 // maxImports is how many imports, of up to transfer.MaxMemoryDocument each, are
-// taken at once.
-const maxImports = 2
+// taken at once, of different users: who sends one slowly does not keep the others
+// waiting.
+const maxImports = 4
 
 // New returns the handler of all routes. It is safe for concurrent use.
 func New(c Config) http.Handler {
@@ -177,8 +181,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.routes.ServeHTTP(w, r)
 }
 
-// find returns the pattern of the route, or a problem where there is none. A path is taken as it is
-// written: what is nearly a route is none, and nobody is redirected.
+// find returns the pattern of the route, or a problem where there is none. A path is
+// taken as it is written: what is nearly a route is none, and nobody is redirected.
 func (s *server) find(r *http.Request) (pattern string, missing error) {
 	written := r.URL.EscapedPath()
 	if rest, ok := strings.CutPrefix(written, "/api/users/"); ok {

@@ -271,6 +271,10 @@ func attachment(what string, user memory.User, now time.Time, ending string) str
 }
 
 func (s *server) importMemory(w http.ResponseWriter, r *http.Request, at place) error {
+	if _, busy := s.importers.LoadOrStore(at.user.ID, true); busy {
+		return refuse(http.StatusConflict, "another import for this user is going on")
+	}
+	defer s.importers.Delete(at.user.ID)
 	select {
 	case s.importing <- struct{}{}:
 		defer func() { <-s.importing }()

@@ -410,6 +410,43 @@ func TestMemoryGoesOutAndIn(t *testing.T) {
 	s.want(http.StatusUnsupportedMediaType, bring)
 }
 
+// An import that comes slowly keeps nobody else's waiting, and no second one of the
+// same user in memory.
+func TestOneImportOfAUserAtOnce(t *testing.T) {
+	s := serve(t)
+	// The body is sent when the handler reads it.
+	patient := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	defer patient.CloseIdleConnections()
+	slow, end := io.Pipe()
+	again := request{method: "POST", path: "/api/users/default/memory/import", token: s.byAnna, body: "{}"}
+	sent := again
+	sent.body, sent.header = slow, map[string]string{"Expect": "100-continue"}
+	first := make(chan int, 1)
+	go func() {
+		response, err := patient.Do(s.build(t.Context(), sent))
+		if err != nil {
+			t.Error(err)
+			first <- 0
+			return
+		}
+		response.Body.Close()
+		first <- response.StatusCode
+	}()
+	if _, err := end.Write([]byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	s.want(http.StatusConflict, again)
+	bert := request{method: "POST", path: "/api/users/" + s.bert.ID.String() + "/memory/import", token: s.byBert, body: "{}"}
+	s.want(http.StatusBadRequest, bert)
+	if err := end.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if status := <-first; status != http.StatusBadRequest {
+		t.Errorf("the slow one: %d", status)
+	}
+	s.want(http.StatusBadRequest, again)
+}
+
 // spaces never end.
 type spaces struct{}
 
