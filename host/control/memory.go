@@ -118,7 +118,9 @@ func revisionTag(r memory.TopicRevision) string { return strconv.FormatInt(r.Num
 
 const anyTag = "*"
 
-// tagsOf returns the entity tags of a header, without their quotes.
+// tagsOf returns the entity tags of a header, without their quotes, and without the
+// W/ that a proxy which packs answers puts before them: what is compared is the
+// revision, not the bytes.
 func tagsOf(h http.Header, name string) []string {
 	var tags []string
 	for _, value := range h.Values(name) {

@@ -247,11 +247,19 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxTokensFile+1))
-	if err == nil && len(data) > maxTokensFile {
-		err = fmt.Errorf("%s: %w: it is longer than %d bytes", path, ErrDamaged, maxTokensFile)
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
 	}
-	return data, err
+	// With room for what it has, it is read without being copied.
+	data := bytes.NewBuffer(make([]byte, 0, min(info.Size(), maxTokensFile)+bytes.MinRead))
+	if _, err := data.ReadFrom(io.LimitReader(file, maxTokensFile+1)); err != nil {
+		return nil, err
+	}
+	if data.Len() > maxTokensFile {
+		return nil, fmt.Errorf("%s: %w: it is longer than %d bytes", path, ErrDamaged, maxTokensFile)
+	}
+	return data.Bytes(), nil
 }
 
 func parseTokens(data []byte) ([]storedToken, error) {

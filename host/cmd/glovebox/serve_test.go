@@ -74,8 +74,8 @@ func TestServe(t *testing.T) {
 	if a, b := get("/api/users", ""), get("/api/users", token.Secret); a != http.StatusUnauthorized || b != http.StatusOK {
 		t.Errorf("with a token made: %d without, %d with it", a, b)
 	}
-	if code, _, failure := glovebox("token", "revoke", token.ID); code != 0 {
-		t.Errorf("token revoke: %s", failure)
+	if code, said, failure := glovebox("token", "revoke", token.ID, "--json"); code != 0 || !strings.Contains(said, token.ID) {
+		t.Errorf("token revoke: %s %s", said, failure)
 	}
 	if a, b := get("/api/users", ""), get("/api/users", token.Secret); a != http.StatusUnauthorized || b != http.StatusUnauthorized {
 		t.Errorf("with it revoked: %d without, %d with it", a, b)
