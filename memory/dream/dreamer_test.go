@@ -82,15 +82,21 @@ func (h *house) talk(user memory.UserID, lines ...string) dream.Place {
 
 func (h *house) goOn(at dream.Place, lines ...string) {
 	h.t.Helper()
+	var drafts []memory.Draft
 	for _, line := range lines {
-		h.append(at, memory.RoleUser, memory.SourceUser, line)
-		h.append(at, memory.RoleAssistant, memory.SourceAssistant, "Very well.")
+		drafts = append(drafts, h.draft(memory.RoleUser, memory.SourceUser, line), h.draft(memory.RoleAssistant, memory.SourceAssistant, "Very well."))
 	}
+	_, err := h.store.Append(h.t.Context(), at.User, at.Session, drafts...)
+	h.check(err)
+}
+
+func (h *house) draft(role memory.Role, source memory.Source, text string) memory.Draft {
+	return memory.Draft{Role: role, Source: source, Blocks: []memory.Block{memory.Text(text)}, At: h.now()}
 }
 
 func (h *house) append(at dream.Place, role memory.Role, source memory.Source, text string) {
 	h.t.Helper()
-	_, err := h.store.Append(h.t.Context(), at.User, at.Session, memory.Draft{Role: role, Source: source, Blocks: []memory.Block{memory.Text(text)}, At: h.now()})
+	_, err := h.store.Append(h.t.Context(), at.User, at.Session, h.draft(role, source, text))
 	h.check(err)
 }
 
