@@ -66,6 +66,7 @@ func TestStreamShapes(t *testing.T) {
 		{"nothing", "", nil, llm.ErrUnavailable},
 		{"an end without a beginning", sse("[DONE]"), nil, llm.ErrEmpty},
 		{"what comes after the end", sse(says("four"), stops, "[DONE]", says("five")), []string{"four"}, nil},
+		{"an event of an error without one", "event: error\n\n" + sse(says("four"), stops, "[DONE]"), []string{"four"}, nil},
 		{"an error after the end", sse(says("four"), stops, `{"error":{"message":"x"}}`), []string{"four"}, llm.ErrUnavailable},
 		{"no error", sse(`{"error":null,"choices":[{"delta":{"content":"four"}}]}`, stops, "[DONE]"), []string{"four"}, nil},
 		{"null for everything", sse(`{"choices":null,"usage":null}`, `{"choices":[null]}`, event(`{"delta":null,"finish_reason":null}`), event(`{"delta":{"content":null,"tool_calls":null}}`), says("four"), stops, "[DONE]"), []string{"four"}, nil},
@@ -289,6 +290,19 @@ func TestStreamFaults(t *testing.T) {
 						t.Errorf("%s: %+v, %v", when, got, err)
 					}
 				})
+			}
+		})
+	}
+}
+
+// A server that was alive may be so again; a page is no server of the protocol.
+func TestAStreamThatOnlyBegan(t *testing.T) {
+	for body, passing := range map[string]bool{": PROCESSING": true, "": true, "id: 1\n\n": true, "<html>\n": false} {
+		synctest.Test(t, func(t *testing.T) {
+			script, m := offline(t, openai.Config{MaxRetries: 1}, openaitest.Body(body), openaitest.Text("four"))
+			_, _, err := collect(t.Context(), m, prompt())
+			if n := len(script.Requests()); (err == nil) != passing || (n == 2) != passing {
+				t.Errorf("%q: %d requests, %v", body, n, err)
 			}
 		})
 	}
