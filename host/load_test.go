@@ -231,7 +231,7 @@ func (c *crowd) post(ctx context.Context, p *talker) (text string, gap bool, err
 	if err != nil {
 		return "", false, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.server+"/api/users/"+p.user+"/chat", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.server+"/api/users/"+p.id.String()+"/chat", bytes.NewReader(body))
 	if err != nil {
 		return "", false, err
 	}
@@ -247,8 +247,11 @@ func (c *crowd) post(ctx context.Context, p *talker) (text string, gap bool, err
 		Refresh []string         `json:"refresh"`
 		Detail  string           `json:"detail"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK {
-		return "", false, fmt.Errorf("status %d: %s, %w", response.StatusCode, answer.Detail, err)
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return "", false, fmt.Errorf("status %d: %w", response.StatusCode, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", false, fmt.Errorf("status %d: %s", response.StatusCode, answer.Detail)
 	}
 	p.session = answer.Session
 	return answer.Text, len(answer.Refresh) > 0, nil
