@@ -212,9 +212,12 @@ func stream(w http.ResponseWriter, r *http.Request, steps ...step) {
 	}
 }
 
-// Events answers status 200 with these bytes as a stream.
+// Events sends these bytes as a stream.
 func Events(raw string) Answer {
-	return Status(http.StatusOK, raw, "Content-Type", "text/event-stream")
+	return func(w http.ResponseWriter, _ *http.Request, _ Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, raw)
+	}
 }
 
 // Started begins to stream text, without end: then goes on with the connection.
