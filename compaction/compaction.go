@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"sync"
 	"time"
 
@@ -165,6 +166,10 @@ type Engine struct {
 	stop       context.CancelFunc
 	running    Group
 
+	// slots are taken by runs of cadence, processors by sweeps in the background
+	// that need one all the time.
+	slots, processors chan struct{}
+
 	mu sync.Mutex
 	// All below is guarded by mu. busy holds the (agent, user) pairs with a run.
 	busy     map[pair]struct{}
@@ -215,6 +220,7 @@ func New(store memory.Store, summarizer Summarizer, config Config, sources func(
 	return &Engine{
 		store: store, summarizer: summarizer, config: config, sources: sources, log: log, now: now, local: local != nil && local.Local(),
 		background: ctx, stop: cancel, busy: map[pair]struct{}{}, sessions: map[memory.SessionID]*sessionState{},
+		slots: make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0))), processors: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		counts: map[memory.Trigger]Counts{}, unresumed: map[memory.SessionID]struct{}{},
 	}
 }
@@ -287,7 +293,7 @@ func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.background, cancel)()
-	return e.cadence(ctx, t, report, nil)
+	return e.cadence(memory.Background(ctx), t, report, nil)
 }
 
 // cadence runs a cadence run that is due; begun is set if an earlier process
@@ -300,6 +306,13 @@ func (e *Engine) cadence(ctx context.Context, t Turn, report Report, begun *memo
 	defer unlock()
 	if left := e.takeUp(t.Session); begun != nil && !left {
 		return report, errTakenUp
+	}
+	// Runs of many pairs at once would leave no processor to those who wait.
+	select {
+	case e.slots <- struct{}{}:
+		defer func() { <-e.slots }()
+	case <-ctx.Done():
+		return report, fmt.Errorf("cadence: %w", ctx.Err())
 	}
 	report, err := e.cadenceAlone(ctx, t, report, begun)
 	if err == nil || ctx.Err() == nil {

@@ -122,6 +122,8 @@ func (e *Engine) refresh(ctx, asking context.Context, t Turn, w window) (Refresh
 			return report, fmt.Errorf("inject context refresh: wait for the turn: %w", err)
 		}
 		defer release()
+		// The next turn waits for it.
+		ctx = memory.Foreground(ctx)
 	}
 	message, err := e.store.Inject(context.WithoutCancel(ctx), t.User, t.Session, memory.Injection{At: t.At, Blocks: contents})
 	if err != nil {

@@ -110,7 +110,7 @@ func (e *Engine) Resume(ctx context.Context, between func(Turn) func(context.Con
 
 // resume takes up one run.
 func (e *Engine) resume(run memory.PendingRun, between func(Turn) func(context.Context) (func(), error), done func(Report)) {
-	ctx := e.background
+	ctx := memory.Background(e.background)
 	if ctx.Err() != nil {
 		return
 	}

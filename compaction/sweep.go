@@ -119,6 +119,17 @@ func (e *Engine) sweep(ctx context.Context, t Turn, p plan) (SweepReport, error)
 		return SweepReport{}, err
 	}
 	defer leave()
+	if e.local && memory.InBackground(ctx) {
+		select {
+		case e.processors <- struct{}{}:
+			defer func() { <-e.processors }()
+		case <-entered.Done():
+			if cause := context.Cause(entered); errors.Is(cause, errPreempted) {
+				return SweepReport{Stopped: cause.Error()}, nil
+			}
+			return SweepReport{}, entered.Err()
+		}
+	}
 	limited, cancel := context.WithTimeout(entered, maxSweep)
 	defer cancel()
 	s := &sweeper{engine: e, turn: t, plan: p, state: state, asking: limited}

@@ -63,6 +63,7 @@ func (e *Engine) Threshold(ctx context.Context, t Turn, w Window) (Report, error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.background, cancel)()
+	ctx = memory.Background(ctx)
 	frontier, err := e.store.Frontier(ctx, t.User, t.Session)
 	if err != nil {
 		return report, fmt.Errorf("threshold: read frontier: %w", err)

@@ -364,6 +364,7 @@ func fieldsOf(l *memory.Learnings) [len(fieldNames)]*[]memory.Learned {
 // Errors wrap those of the store, of package llm, ErrUnreadable and ErrClosed. What
 // was extracted before stays. Without a model nothing is due.
 func (d *Dreamer) AfterTurn(ctx context.Context, at Place) (err error) {
+	ctx = memory.Background(ctx)
 	if d.config.Model == nil {
 		return nil
 	}

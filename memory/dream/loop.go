@@ -49,6 +49,7 @@ func (f failure) rest() time.Duration {
 // error. With a Gap of 0, without a model, or while no agent has structured memory,
 // it does nothing, not even read. Errors are the store's, ctx's, and ErrClosed.
 func (d *Dreamer) Tick(ctx context.Context) error {
+	ctx = memory.Background(ctx)
 	if d.config.Gap <= 0 || d.config.Model == nil || d.config.Agents == nil {
 		return nil
 	}

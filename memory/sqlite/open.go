@@ -48,9 +48,9 @@ type Store struct {
 	readOnly bool
 	lock     *flock.Flock
 	// write is one connection, read a pool; the same in a read-only store.
-	// writer is held by who has the former, in the order in which they came: the
-	// pool would choose one of those who wait at random, and some wait long.
-	writer chan struct{}
+	// writer is held by who has the former: the pool would choose one of those who
+	// wait at random, and some wait long.
+	writer turnstile
 	write  *sql.DB
 	read   *sql.DB
 
@@ -106,7 +106,7 @@ const (
 // memory.ErrForeign and memory.ErrReadOnly; a file that was refused is left as
 // it was.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
-	s := &Store{path: path, readOnly: options.ReadOnly, positions: map[memory.SessionID]position{}, writer: make(chan struct{}, 1), scrubbing: make(chan struct{}, 1)}
+	s := &Store{path: path, readOnly: options.ReadOnly, positions: map[memory.SessionID]position{}, scrubbing: make(chan struct{}, 1)}
 	// Two names of one file are to meet at one lock.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		s.path = target

@@ -51,7 +51,7 @@ func (s *Store) writing(ctx context.Context, what string, f func(context.Context
 // writingIndex is writing for the indexer, which touches no session and need not
 // be told of it.
 func (s *Store) writingIndex(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
-	return s.asWriter(ctx, what, func(writer *sql.Conn) error { return transact(ctx, writer, f) })
+	return s.asWriter(memory.Background(ctx), what, func(writer *sql.Conn) error { return transact(ctx, writer, f) })
 }
 
 // asWriter runs f with the connection that writes, which nobody else has
@@ -65,12 +65,10 @@ func (s *Store) asWriter(ctx context.Context, what string, f func(*sql.Conn) err
 	if s.readOnly {
 		return s.failed(ctx, what, fmt.Errorf("%w: it was opened for reading", memory.ErrReadOnly))
 	}
-	select {
-	case s.writer <- struct{}{}:
-		defer func() { <-s.writer }()
-	case <-ctx.Done():
-		return s.failed(ctx, what, ctx.Err())
+	if err := s.writer.enter(ctx); err != nil {
+		return s.failed(ctx, what, err)
 	}
+	defer s.writer.leave()
 	writer, err := s.write.Conn(ctx)
 	if err != nil {
 		return s.failed(ctx, what, err)
