@@ -333,7 +333,18 @@ type Dream struct {
 	Session SessionID
 	Seen    []SeqRange
 	Topics  []NewTopic
+	// Retired are of the user, or of the user with the agent, as what Topics
+	// supersede.
+	Retired []Retirement
 	At      time.Time
+}
+
+// Retirement has a topic hold no more because of another that was stored before: it
+// was said again, and this time what it contradicts was named.
+type Retirement struct {
+	Topic TopicID
+	// By takes the place of Topic, from its own ValidFrom on.
+	By TopicID
 }
 
 // NewTopic is a topic before it is stored.

@@ -338,7 +338,7 @@ func (d *Dreamer) mergeInto(ctx context.Context, at Place, tail []memory.Message
 	if len(ids) == 0 && len(tail) == 0 {
 		return nil
 	}
-	dream := memory.Dream{Agent: at.Agent, Extractions: ids, Topics: j.rows, At: now}
+	dream := memory.Dream{Agent: at.Agent, Extractions: ids, Topics: j.rows, Retired: j.retirements, At: now}
 	if len(tail) > 0 {
 		dream.Session, dream.Seen = at.Session, seen(tail)
 	}

@@ -31,8 +31,10 @@ const (
 //     of that did. Otherwise what the user told one agent would appear with
 //     another, or what all may know vanish from the others.
 //   - What is remembered already, under the name and in the scope, with the same
-//     content and the same end, is neither stored again nor retired by what says
-//     the same, unless it is made one with others.
+//     content and for as long or longer, is neither stored again nor retired by
+//     what says the same: it is the successor of what that retires. It can be
+//     shortened by naming it.
+//   - What an answer retires is not brought back by the rest of it.
 //
 // An expiry that cannot be read is none: a fact that is not stored now is lost,
 // for what says so counts as looked at, while one that has outlived its use is
@@ -46,8 +48,9 @@ type judging struct {
 	items []noted
 	lines []said
 
-	rows    []memory.NewTopic
-	dropped int
+	rows        []memory.NewTopic
+	retirements []memory.Retirement
+	dropped     int
 	// retired holds the places in topics of what a row retires.
 	retired map[int]bool
 	// known holds the places in topics, and said in rows, of what is stated.
@@ -125,11 +128,24 @@ func (j *judging) take(entry object) bool {
 		r.OfAgent = !slices.ContainsFunc(supersedes, func(i int) bool { return j.topics[i].Agent.IsZero() })
 	}
 	s := statementOf(r.OfAgent, r.Name, r.Content)
-	same := slices.DeleteFunc(slices.Clone(j.known[s]), func(i int) bool { return j.retired[i] || !j.topics[i].ExpiresAt.Equal(r.ExpiresAt) })
-	retiresOther := slices.ContainsFunc(supersedes, func(i int) bool { return !slices.Contains(same, i) })
+	// What holds as long or longer says it already, unless this is to shorten it.
+	says := slices.DeleteFunc(slices.Clone(j.known[s]), func(i int) bool {
+		end := j.topics[i].ExpiresAt
+		return j.retired[i] || !end.Equal(r.ExpiresAt) && (slices.Contains(supersedes, i) || !end.IsZero() && (r.ExpiresAt.IsZero() || r.ExpiresAt.After(end)))
+	})
+	// What the answer retires is not brought back by saying it again.
+	isRetired := slices.ContainsFunc(j.known[s], func(i int) bool { return j.retired[i] })
+	supersedes = slices.DeleteFunc(supersedes, func(i int) bool { return slices.Contains(says, i) })
 	place, isSaid := j.said[s]
-	if (len(same) > 0 || isOver || isSaid) && !retiresOther {
+	if (len(says) > 0 || isOver || isSaid || isRetired) && len(supersedes) == 0 {
 		return false
+	}
+	if len(says) > 0 {
+		for _, i := range supersedes {
+			j.retired[i] = true
+			j.retirements = append(j.retirements, memory.Retirement{Topic: j.topics[i].ID, By: j.topics[says[0]].ID})
+		}
+		return true
 	}
 	for _, i := range supersedes {
 		j.retired[i] = true

@@ -195,6 +195,31 @@ func (w *topicWriter) retire(ctx context.Context, old, by memory.TopicID) error 
 	return err
 }
 
+// supersede lets another topic take the place of one, both in reach of the dream of
+// an agent.
+func (w *topicWriter) supersede(ctx context.Context, agent memory.AgentID, old, by memory.TopicID) error {
+	if old == by {
+		return fmt.Errorf("topic %s by itself: %w", old, memory.ErrNotFound)
+	}
+	if err := w.reaches(ctx, agent, old); err != nil {
+		return err
+	}
+	return w.retire(ctx, old, by)
+}
+
+// reaches returns memory.ErrNotFound unless the topic is the user's, with the agent
+// or with all.
+func (w *topicWriter) reaches(ctx context.Context, agent memory.AgentID, id memory.TopicID) error {
+	known := false
+	if err := w.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM topics WHERE id = ? AND user_id = ? AND (agent_id IS NULL OR agent_id = ?))", blob(id), blob(w.user), blob(agent)).Scan(&known); err != nil {
+		return err
+	}
+	if !known {
+		return fmt.Errorf("topic %s: %w", id, memory.ErrNotFound)
+	}
+	return nil
+}
+
 // forgetSources has it that nothing is learned again from what the topics were
 // learned from, and returns those messages, be they there or not.
 func (w *topicWriter) forgetSources(ctx context.Context, topics []memory.TopicID) (map[memory.MessageID]bool, error) {
@@ -266,20 +291,20 @@ func (s *Store) CommitDream(ctx context.Context, user memory.UserID, r memory.To
 				return err
 			}
 			for _, old := range n.Supersedes {
-				known := false
-				if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM topics WHERE id = ? AND user_id = ? AND (agent_id IS NULL OR agent_id = ?) AND id <> ?)",
-					blob(old), blob(user), blob(d.Agent), blob(stored[i].ID)).Scan(&known); err != nil {
-					return err
-				}
-				if !known {
-					return fmt.Errorf("topic %s, which %q supersedes: %w", old, n.Name, memory.ErrNotFound)
-				}
-				if err := w.retire(ctx, old, stored[i].ID); err != nil {
-					return err
+				if err := w.supersede(ctx, d.Agent, old, stored[i].ID); err != nil {
+					return fmt.Errorf("what topic %q supersedes: %w", n.Name, err)
 				}
 			}
 		}
-		return w.end(ctx, len(topics) > 0)
+		for _, r := range d.Retired {
+			if err := w.reaches(ctx, d.Agent, r.By); err != nil {
+				return err
+			}
+			if err := w.supersede(ctx, d.Agent, r.Topic, r.By); err != nil {
+				return err
+			}
+		}
+		return w.end(ctx, len(topics)+len(d.Retired) > 0)
 	})
 	if err != nil {
 		return nil, err
