@@ -300,7 +300,7 @@ func TestWhatIsRememberedIsShown(t *testing.T) {
 			t.Errorf("it does not stand at the end:\n%s", all)
 		}
 		_, section, found := strings.Cut(last, dream.Heading)
-		if found != (answer.Report.Totals.Beside > 0) || found != (answer.Message.Trust == memory.TrustDerived) {
+		if found != (answer.Report.Totals.Beside > 0) || found && answer.Message.Trust != memory.TrustDerived {
 			t.Errorf("%d tokens beside, trust %s, for %q", answer.Report.Totals.Beside, answer.Message.Trust, last)
 		}
 		return section

@@ -228,7 +228,8 @@ func TestLongRuns(t *testing.T) {
 }
 
 // Time is linear: eight times the text takes at most 24 times as long, where a
-// quadratic way would take 64 times. The ratio is of the best of three runs.
+// quadratic way would take 64 times. The ratio is of the best of three runs, and one
+// that something else disturbed is taken again.
 func TestLinear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures time")
@@ -247,9 +248,15 @@ func TestLinear(t *testing.T) {
 		return least
 	}
 	for _, unit := range []string{"a", " ", "\n", " \n", "\n\t", " \r", "A", "\u0301A", "ʰA", "!", "'", "1", "\xff", "数"} {
-		small, large := best(unit, 16<<10), best(unit, 128<<10)
-		if large > 24*small+20*time.Millisecond {
-			t.Errorf("%q: 16 KiB take %s, 128 KiB %s", unit, small, large)
+		for attempt := 1; ; attempt++ {
+			small, large := best(unit, 16<<10), best(unit, 128<<10)
+			if large <= 24*small+20*time.Millisecond {
+				break
+			}
+			if attempt == 5 {
+				t.Errorf("%q: 16 KiB take %s, 128 KiB %s", unit, small, large)
+				break
+			}
 		}
 	}
 }

@@ -64,6 +64,7 @@ func TestStore(t *testing.T, open Open) {
 		{"DreamsOneAfterTheOther", testDreamsOneAfterTheOther},
 		{"TopicsAsOf", testTopicsAsOf},
 		{"Supersession", testSupersession},
+		{"Retirement", testRetirement},
 		{"PutTopic", testPutTopic},
 		{"DeleteTopic", testDeleteTopic},
 		{"DeleteTopicWithHistory", testDeleteTopicWithHistory},
@@ -705,6 +706,9 @@ func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.
 		},
 		"CommitDream that supersedes": func(ctx context.Context) error {
 			return f.dreamOf(ctx, user, memory.Dream{Topics: []memory.NewTopic{{Name: "secret", Content: "secret", Supersedes: []memory.TopicID{h.topic.ID}}}})
+		},
+		"CommitDream that retires": func(ctx context.Context) error {
+			return f.dreamOf(ctx, user, memory.Dream{Retired: []memory.Retirement{{Topic: h.topic.ID, By: h.topic.ID}}})
 		},
 		"DeleteTopic": func(ctx context.Context) error {
 			_, err := f.store.DeleteTopic(ctx, user, memory.AgentID{}, "secret")

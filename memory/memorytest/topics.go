@@ -359,6 +359,37 @@ func testTopicsAsOf(t *testing.T, f *fixture) {
 	})
 }
 
+// M10: what was stored before takes the place of what it contradicts, and of
+// nothing else; neither is another user's.
+func testRetirement(t *testing.T, f *fixture) {
+	day := 24 * time.Hour
+	first := f.dream(memory.Dream{Topics: []memory.NewTopic{{Name: "plans", Content: "to be a vet"}, {Name: "home", Content: "lives in Rome"}}})
+	later := f.dream(memory.Dream{At: at.Add(day), Topics: []memory.NewTopic{{Name: "plans", Content: "to be a cook"}}})
+	f.remembers(t, at.Add(day), "home: lives in Rome", "plans: to be a vet", "plans: to be a cook")
+	_, before, err := f.store.Topics(t.Context(), f.user, memory.TopicQuery{})
+	check(t, err)
+	f.dream(memory.Dream{At: at.Add(2 * day), Retired: []memory.Retirement{{Topic: first[0].ID, By: later[0].ID}}})
+	f.remembers(t, at.Add(2*day), "home: lives in Rome", "plans: to be a cook")
+	_, after, err := f.store.Topics(t.Context(), f.user, memory.TopicQuery{})
+	check(t, err)
+	if before == after {
+		t.Error("the revision is the same")
+	}
+	for name, r := range map[string]memory.Retirement{
+		"by itself":                   {Topic: first[1].ID, By: first[1].ID},
+		"by nothing":                  {Topic: first[1].ID, By: memory.NewID[memory.TopicID]()},
+		"of nothing":                  {Topic: memory.NewID[memory.TopicID](), By: first[1].ID},
+		"by one of the zero ID":       {Topic: first[1].ID},
+		"of one that has the zero ID": {By: first[1].ID},
+	} {
+		_, err := f.store.CommitDream(t.Context(), f.user, after, memory.Dream{Agent: f.agent, At: at.Add(3 * day), Retired: []memory.Retirement{r}})
+		if !errors.Is(err, memory.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f.remembers(t, at.Add(3*day), "home: lives in Rome", "plans: to be a cook")
+}
+
 // M10
 func testSupersession(t *testing.T, f *fixture) {
 	ctx := t.Context()
