@@ -103,7 +103,7 @@ func (s *server) writeTopics(w http.ResponseWriter, r *http.Request, revision me
 		return err
 	}
 	sum := sha256.Sum256(body)
-	tag := revisionTag(revision) + "-" + hex.EncodeToString(sum[:8])
+	tag := revisionTag(revision) + "." + hex.EncodeToString(sum[:8])
 	w.Header().Set("ETag", strconv.Quote(tag))
 	for _, known := range tagsOf(r.Header, "If-None-Match") {
 		if known == tag || known == anyTag {
@@ -114,6 +114,8 @@ func (s *server) writeTopics(w http.ResponseWriter, r *http.Request, revision me
 	return writeBody(w, http.StatusOK, jsonType, body)
 }
 
+// revisionTag begins the tags of a revision, up to a dot: the number may be less
+// than zero.
 func revisionTag(r memory.TopicRevision) string { return strconv.FormatInt(r.Number(), 10) }
 
 const anyTag = "*"
@@ -184,8 +186,7 @@ func (s *server) precondition(r *http.Request, at place, name string) (memory.To
 		return memory.TopicRevision{}, err
 	}
 	for _, tag := range tagsOf(r.Header, "If-Match") {
-		number, _, _ := strings.Cut(tag, "-")
-		if tag == anyTag && len(topics) > 0 || number == revisionTag(revision) {
+		if tag == anyTag && len(topics) > 0 || strings.HasPrefix(tag, revisionTag(revision)+".") {
 			return revision, nil
 		}
 	}

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -257,6 +258,27 @@ func TestTopicTags(t *testing.T) {
 	}
 	if wrote != 1 {
 		t.Errorf("%d wrote", wrote)
+	}
+}
+
+// The revisions of a user begin anywhere, below zero too: whatever the number is,
+// the tag that was read is one to insist on.
+func TestTagsOfEveryUser(t *testing.T) {
+	users := []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}}
+	for i := range 16 {
+		users = append(users, host.UserConfig{Name: fmt.Sprintf("user%d", i)})
+	}
+	s := serve(t, func(up *setup) { up.host.Users = users })
+	for _, u := range users {
+		user, err := s.host.User(u.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := "/api/users/" + user.ID.String() + "/memory"
+		tag := s.want(http.StatusOK, request{method: "GET", path: path, token: s.admin}).header.Get("ETag")
+		put := request{method: "PUT", path: path + "/pets", token: s.admin, body: `{"content":"Has a cat."}`, header: map[string]string{"If-Match": tag}}
+		s.want(http.StatusOK, put)
+		s.want(http.StatusPreconditionFailed, put)
 	}
 }
 
