@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -209,7 +210,7 @@ func (t *handQuery) Call(ctx context.Context, user memory.UserID, _ memory.Sessi
 	if err != nil {
 		return boundary.Content{}, err
 	}
-	q.User, q.MaxTokens = user, maxTokens
+	q.User, q.MaxTokens = user, resultStep(maxTokens)
 	result, err := t.query(ctx, q)
 	if err == nil && !result.Reply.IsEmpty() {
 		return result.Reply, nil
@@ -279,6 +280,16 @@ func windowHours(given *int) (time.Duration, bool) {
 		return 0, false
 	}
 	return time.Duration(windowSteps[i]) * time.Hour, true
+}
+
+// resultStep narrows what there is room for to a power of two. The hand is told of
+// it, and the model decides by what else it calls how much room is left: any number
+// would be a message.
+func resultStep(maxTokens int) int {
+	if maxTokens < 1 {
+		return maxTokens
+	}
+	return 1 << (bits.Len(uint(maxTokens)) - 1)
 }
 
 func listed[V any](named map[string]V) string {

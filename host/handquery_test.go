@@ -150,6 +150,26 @@ func TestTheModelHasAHandAsked(t *testing.T) {
 	}
 }
 
+// Invariant 1: what a model calls beside hand_query takes from the room that the hand
+// is told of, and must not be a way to tell it something.
+func TestTheRoomOfAHandIsNoMessage(t *testing.T) {
+	now := &clock{at: monday}
+	rooms := map[int]bool{}
+	for words := range 12 {
+		server := openaitest.NewServer(t,
+			openaitest.Calls("", openaitest.Call("a", "hand_query", `{"hand":"calendar","prompt":"today"}`),
+				openaitest.Call("b", "no_such_tool", fmt.Sprintf(`{"said":%q}`, strings.Repeat("word ", 300+9*words)))),
+			openaitest.Text("Nothing."))
+		config := handQueryConfig(t, now)
+		config.Model.ContextWindow = 16_384
+		send(t, asking(t, config, server), host.Message{Text: "What is on?"})
+		rooms[readMirrored(t, resultsIn(server.Requests()[1])["a"]).MaxOutputTokens] = true
+	}
+	if len(rooms) != 1 {
+		t.Errorf("12 messages of the model gave the hand %d numbers: %v", len(rooms), rooms)
+	}
+}
+
 // Invariants 1 and 10: the definition has no field for words of the model's own
 // unless a hand of the user takes them, says nothing of hands that are not the
 // user's, nor in a manifest's words, and is the same at every turn.
