@@ -375,7 +375,12 @@ func testRetirement(t *testing.T, f *fixture) {
 	if before == after {
 		t.Error("the revision is the same")
 	}
+	_, others, err := f.store.Topics(t.Context(), f.other, memory.TopicQuery{})
+	check(t, err)
+	foreign := must(f.store.PutTopic(t.Context(), f.other, memory.AgentID{}, others, memory.NewTopic{Name: "home", Content: "lives in Bonn"}, at))(t)
 	for name, r := range map[string]memory.Retirement{
+		"by another user's":           {Topic: first[1].ID, By: foreign.ID},
+		"of another user's":           {Topic: foreign.ID, By: first[1].ID},
 		"by itself":                   {Topic: first[1].ID, By: first[1].ID},
 		"by nothing":                  {Topic: first[1].ID, By: memory.NewID[memory.TopicID]()},
 		"of nothing":                  {Topic: memory.NewID[memory.TopicID](), By: first[1].ID},
