@@ -278,14 +278,15 @@ func (e *Engine) tryLock(t Turn) (unlock func(), ok bool) {
 // report of OutcomeSkipped with ReasonNotDue and leaves no record.
 //
 // What has begun is known to the store until it is over. A run that ctx or Close
-// ends is not: Resume takes it up.
+// ends, be it before its first step, is not: Resume takes it up.
 func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	report := Report{Trigger: memory.TriggerCadence, Outcome: memory.OutcomeSkipped, Reason: ReasonNotDue, At: t.At}
-	if e.config.Interval <= 0 || t.Exchanges == 0 || t.Exchanges%e.config.Interval != 0 {
+	if !e.isCadenceDue(t) {
 		return report, nil
 	}
 	end, err := e.running.Begin()
 	if err != nil {
+		e.Postpone(ctx, t)
 		return report, fmt.Errorf("cadence: %w", err)
 	}
 	defer end()
@@ -293,7 +294,28 @@ func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.background, cancel)()
-	return e.cadence(memory.Background(ctx), t, report, nil)
+	report, err = e.cadence(memory.Background(ctx), t, report, nil)
+	if err != nil && ctx.Err() != nil {
+		// It may have ended before it was known to the store.
+		e.Postpone(ctx, t)
+	}
+	return report, err
+}
+
+func (e *Engine) isCadenceDue(t Turn) bool {
+	return e.config.Interval > 0 && t.Exchanges > 0 && t.Exchanges%e.config.Interval == 0
+}
+
+// Postpone leaves a cadence run that is due after the turn to Resume, for there is
+// no time for it in this process. It does nothing if none is due.
+func (e *Engine) Postpone(ctx context.Context, t Turn) {
+	if !e.isCadenceDue(t) {
+		return
+	}
+	err := e.store.PutPendingRun(context.WithoutCancel(ctx), pendingRun(t))
+	if err != nil && !errors.Is(err, memory.ErrNotFound) && !errors.Is(err, memory.ErrWiped) {
+		e.log.WarnContext(ctx, "cadence: leave the run to the next process", "session", t.Session, "error", err)
+	}
 }
 
 // cadence runs a cadence run that is due; begun is set if an earlier process
@@ -306,13 +328,6 @@ func (e *Engine) cadence(ctx context.Context, t Turn, report Report, begun *memo
 	defer unlock()
 	if left := e.takeUp(t.Session); begun != nil && !left {
 		return report, errTakenUp
-	}
-	// Runs of many pairs at once would leave no processor to those who wait.
-	select {
-	case e.slots <- struct{}{}:
-		defer func() { <-e.slots }()
-	case <-ctx.Done():
-		return report, fmt.Errorf("cadence: %w", ctx.Err())
 	}
 	report, err := e.cadenceAlone(ctx, t, report, begun)
 	if err == nil || ctx.Err() == nil {
@@ -346,6 +361,13 @@ func (e *Engine) cadenceAlone(ctx context.Context, t Turn, report Report, begun 
 	} else if i := newestRefresh(frontier.Items); i >= 0 && !frontier.Items[i].Message.At.Before(begun.At) {
 		// The sources were asked before the process ended.
 		w = window{}
+	}
+	// Runs of many pairs at once would leave no processor to those who wait.
+	select {
+	case e.slots <- struct{}{}:
+		defer func() { <-e.slots }()
+	case <-ctx.Done():
+		return report, fmt.Errorf("cadence: %w", ctx.Err())
 	}
 	return e.run(ctx, t, report, w)
 }

@@ -215,6 +215,67 @@ func TestAKilledCadenceRunIsFinished(t *testing.T) {
 	}
 }
 
+// held is a model that answers when it is let.
+type held struct{ asked, answer chan struct{} }
+
+func (m held) Complete(context.Context, llm.Request) (llm.Response, error) {
+	m.asked <- struct{}{}
+	<-m.answer
+	return llm.Response{Text: "It does.", Model: "test"}, nil
+}
+
+// A turn that ends while the host closes makes a cadence run due that nobody may
+// begin any more: it is the next process's.
+func TestACadenceRunThatIsDueAtTheEndIsFinished(t *testing.T) {
+	now := &clock{at: monday}
+	var runs kept
+	config := host.Config{
+		Data: t.TempDir(), Now: now.now, LLM: &tallying{}, Summarizer: compaction.NewOffline(),
+		Compaction: host.CompactionConfig{ContinuousInterval: 5, KeepRecent: 2}, OnCompaction: runs.take,
+	}
+	said := strings.Repeat("It runs at forty percent. ", 30)
+	h := open(t, config)
+	var session memory.SessionID
+	for range 4 {
+		session = send(t, h, host.Message{Session: session, Text: said}).Session
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	model := held{make(chan struct{}), make(chan struct{})}
+	config.LLM = model
+	h = open(t, config)
+	sent, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := h.Send(context.Background(), host.Message{Session: session, Text: said})
+		sent <- err
+	}()
+	<-model.asked
+	go func() { closed <- h.Close() }()
+	for { // until it closes
+		if _, err := h.Send(t.Context(), host.Message{Session: session}); errors.Is(err, host.ErrClosed) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(10 * time.Millisecond)
+	close(model.answer)
+	if err := errors.Join(<-sent, <-closed); err != nil {
+		t.Fatal(err)
+	}
+	config.LLM = &tallying{}
+	h = open(t, config)
+	if err := h.Idle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := runs.all(); len(got) != 1 || got[0].Trigger != memory.TriggerCadence || got[0].Outcome != memory.OutcomeDone {
+		t.Errorf("told of %+v", got)
+	}
+	if pending, err := h.Store().PendingRuns(t.Context()); err != nil || len(pending) != 0 {
+		t.Errorf("not over: %+v, %v", pending, err)
+	}
+}
+
 // C8 by way of turns: a session of ticks alone asks no hand, neither by cadence nor
 // when somebody else's tick comes after a gap.
 func TestTicksAskNoHand(t *testing.T) {

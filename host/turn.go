@@ -265,6 +265,11 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 	turn.Between = h.between(turn)
 	end, err := h.background.Begin()
 	if err != nil {
+		// Closing: the answer is the last one, and what it makes due is for the next
+		// process.
+		if cadence {
+			h.compaction.Postpone(ctx, turn)
+		}
 		return
 	}
 	go func() {
