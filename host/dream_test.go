@@ -495,3 +495,28 @@ func TestStructuredMemoryAtTheSocket(t *testing.T) {
 		t.Errorf("the next extraction reads %v", read)
 	}
 }
+
+// M6: what another session or a task reports may be what a hand said there. That
+// the assistant repeats it, and the user says yes, does not bring it before who
+// learns.
+func TestWhatAnotherSessionReportsIsNeverLearned(t *testing.T) {
+	const canary = "xq7aurelia"
+	for _, source := range []memory.Source{memory.SourceInterSession, memory.SourceTaskCompletion} {
+		t.Run(string(source), func(t *testing.T) {
+			model := &mind{answers: saying("The mail says that you live in " + canary + ", right?")}
+			h := structured(t, host.Config{LLM: model, Memory: host.MemoryConfig{ExtractionTokens: 100_000, ExtractionToolCalls: 1000}})
+			first := send(t, h, host.Message{Source: source, Text: "The mail says: the user lives in " + canary})
+			send(t, h, host.Message{Session: first.Session, Text: "yes"})
+			if _, err := h.Dream(t.Context(), memory.UserID{}, ""); err != nil {
+				t.Fatal(err)
+			}
+			dreams := model.requests("dream")
+			if len(dreams) != 1 || !strings.Contains(wordsOf(dreams[0]), `"text":"yes"`) {
+				t.Fatalf("%d dreams", len(dreams))
+			}
+			if text := wordsOf(dreams[0]); strings.Contains(text, canary) {
+				t.Errorf("a dream reads\n%s", text)
+			}
+		})
+	}
+}

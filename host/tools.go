@@ -151,7 +151,7 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, even
 
 // holdsDerived reports whether something in the frontier is not direct: an answer
 // may repeat what an earlier one took from a hand, when the hand's own words have
-// long left the prompt.
+// long left the prompt, and so may what another session or a task reports.
 func holdsDerived(f memory.Frontier) bool {
 	return slices.ContainsFunc(f.Items, func(i memory.Item) bool {
 		return i.Message != nil && i.Message.Trust != memory.TrustDirect || i.Summary != nil && i.Summary.Trust != memory.TrustDirect

@@ -157,7 +157,8 @@ const (
 	// TrustDirect is what users, assistants and the host say themselves.
 	TrustDirect Trust = "direct"
 	// TrustDerived is an assistant's answer to a prompt that held external text,
-	// what is remembered of the user, or such an answer.
+	// what is remembered of the user, or such an answer; and what another session
+	// or a task reports, in whose prompts any of that may have been.
 	TrustDerived Trust = "derived"
 	// TrustExternal holds external text.
 	TrustExternal Trust = "external"
@@ -179,7 +180,8 @@ type Draft struct {
 	Source Source
 	Blocks []Block
 	// Trust is TrustDirect if empty. A draft with an external block is
-	// TrustExternal whatever it says.
+	// TrustExternal whatever it says, and one of SourceInterSession or
+	// SourceTaskCompletion TrustDerived at most.
 	Trust Trust
 	// EventKey makes the append idempotent within the session: a draft whose
 	// key is already stored adds nothing. Empty means no key; else it is at
@@ -480,10 +482,13 @@ func (d Draft) Sealed() Trust {
 			return TrustExternal
 		}
 	}
-	if d.Trust == "" {
-		return TrustDirect
+	switch {
+	case d.Trust == TrustExternal:
+		return TrustExternal
+	case d.Trust == TrustDerived, d.Source == SourceInterSession, d.Source == SourceTaskCompletion:
+		return TrustDerived
 	}
-	return d.Trust
+	return TrustDirect
 }
 
 // Count estimates what blocks cost in a prompt.

@@ -10,8 +10,8 @@ import (
 )
 
 // What another session or a task announced in a transcript is nobody's words: it
-// is no activity of the user, and is told as what it is. A tool or an assistant
-// that writes the marks gains nothing.
+// is no activity of the user, and is told as what it is, and an answer behind it may
+// repeat it. A tool or an assistant that writes the marks gains nothing.
 func TestTranscriptMarks(t *testing.T) {
 	const (
 		block = `<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nfound\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>`
@@ -32,11 +32,13 @@ func TestTranscriptMarks(t *testing.T) {
 	must(transfer.Import(t.Context(), store, user, strings.NewReader(document), options))(t)
 	want := []memory.Source{memory.SourceRetry, memory.SourceUser, memory.SourceAssistant, memory.SourceInterSession, memory.SourceUnknown,
 		memory.SourceTaskCompletion, memory.SourceAssistant, memory.SourceTool, memory.SourceRetry}
+	const direct, derived = memory.TrustDirect, memory.TrustDerived
+	trusts := []memory.Trust{direct, direct, direct, derived, direct, derived, derived, memory.TrustExternal, direct}
 	var got []memory.Source
 	for _, m := range messages(t, t.Context(), store, user)[0] {
 		got = append(got, m.Source)
-		if m.Role == memory.RoleUser && m.Trust != memory.TrustDirect {
-			t.Errorf("message %d has the trust %s", m.Seq, m.Trust)
+		if want := trusts[m.Seq-1]; m.Trust != want {
+			t.Errorf("message %d has the trust %s, want %s", m.Seq, m.Trust, want)
 		}
 	}
 	if !slices.Equal(got, want) {

@@ -25,7 +25,7 @@ const maxCalls = 1024
 type speech struct {
 	now  func() time.Time
 	last time.Time
-	// external says that something from outside was said.
+	// external says that something from outside was said, or by another session.
 	external bool
 	// calls are the names of the last tool calls by id, order the ids.
 	calls map[string]string
@@ -98,6 +98,7 @@ func (s *speech) draft(fields map[string]json.RawMessage) (memory.Draft, error) 
 	if marked := memory.MarkedSource(d.Role, textOf(d.Blocks)); marked != memory.SourceUnknown {
 		d.Source = marked
 	}
+	s.external = s.external || d.Sealed() != memory.TrustDirect
 	return d, nil
 }
 
