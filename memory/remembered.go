@@ -49,6 +49,37 @@ func ByName(topics []Topic) []Remembered {
 	return all
 }
 
+// TopicHistory is one topic as a person is shown it: what holds of it now, and in
+// History what held once, or does not yet.
+type TopicHistory struct {
+	Remembered
+	History []Topic `json:"history"`
+}
+
+// WithHistory parts what holds of a topic from what does not, now. Topics are all of
+// that name.
+func WithHistory(name string, topics []Topic, now time.Time) TopicHistory {
+	shown := TopicHistory{Remembered: Remembered{Name: name, Items: []Topic{}}, History: []Topic{}}
+	var holds []Topic
+	for _, t := range topics {
+		if t.ValidAt(now) {
+			holds = append(holds, t)
+			continue
+		}
+		shown.History = append(shown.History, t)
+		if t.UpdatedAt.After(shown.UpdatedAt) {
+			shown.UpdatedAt = t.UpdatedAt
+		}
+	}
+	if len(holds) > 0 {
+		last := shown.UpdatedAt
+		if shown.Remembered = ByName(holds)[0]; last.After(shown.UpdatedAt) {
+			shown.UpdatedAt = last
+		}
+	}
+	return shown
+}
+
 // LearningEvent is one line of the audit: that something was learned, how much,
 // and from whose conversation with whom; not what.
 type LearningEvent struct {

@@ -21,13 +21,6 @@ import (
 // errPrecondition says that what a caller had read is no longer so.
 var errPrecondition = errors.New("the precondition does not hold")
 
-// rememberedTopic is one topic as a person is shown it: what holds of it now, and
-// what did.
-type rememberedTopic struct {
-	memory.Remembered
-	History []memory.Topic `json:"history"`
-}
-
 func (s *server) topics(w http.ResponseWriter, r *http.Request, at place) error {
 	topics, revision, err := s.store.Topics(r.Context(), at.user.ID, memory.TopicQuery{Agent: at.agent.ID, At: s.now()})
 	if err != nil {
@@ -50,30 +43,7 @@ func (s *server) topic(w http.ResponseWriter, r *http.Request, at place) error {
 	if len(topics) == 0 {
 		return noTopic()
 	}
-	return s.writeTopics(w, r, revision, remembered(name, topics, s.now()))
-}
-
-// remembered parts what holds from what did.
-func remembered(name string, topics []memory.Topic, now time.Time) rememberedTopic {
-	shown := rememberedTopic{Remembered: memory.Remembered{Name: name, Items: []memory.Topic{}}, History: []memory.Topic{}}
-	var holds []memory.Topic
-	for _, t := range topics {
-		if t.ValidAt(now) {
-			holds = append(holds, t)
-			continue
-		}
-		shown.History = append(shown.History, t)
-		if t.UpdatedAt.After(shown.UpdatedAt) {
-			shown.UpdatedAt = t.UpdatedAt
-		}
-	}
-	if len(holds) > 0 {
-		last := shown.UpdatedAt
-		if shown.Remembered = memory.ByName(holds)[0]; last.After(shown.UpdatedAt) {
-			shown.UpdatedAt = last
-		}
-	}
-	return shown
+	return s.writeTopics(w, r, revision, memory.WithHistory(name, topics, s.now()))
 }
 
 // topicAt returns the name of the topic in the path.

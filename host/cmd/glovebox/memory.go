@@ -123,10 +123,10 @@ func (a *app) memoryShow() *cobra.Command {
 				if len(topics) == 0 {
 					return noTopic(name)
 				}
-				if a.asJSON {
-					return a.printJSON(memory.ByName(topics)[0])
-				}
 				now := time.Now()
+				if a.asJSON {
+					return a.printJSON(memory.WithHistory(name, topics, now))
+				}
 				for _, t := range topics {
 					a.printf("%s  %s\n%s\n", t.ValidFrom.Local().Format("2006-01-02 15:04"), standing(t, now), indented(t.Content))
 					for _, id := range t.Sources {
