@@ -276,6 +276,36 @@ func TestACadenceRunThatIsDueAtTheEndIsFinished(t *testing.T) {
 	}
 }
 
+// A message that is sent again for its answer is nobody coming back: no hand is
+// asked, and no refresh added that nobody reads.
+func TestAnAnswerThatThereIsNeedsNoRefresh(t *testing.T) {
+	path, digest := mirrorHand(t)
+	now := &clock{at: monday}
+	h := open(t, host.Config{
+		Now: now.now, LLM: &tallying{}, Summarizer: compaction.NewOffline(),
+		Hands:      map[string]host.HandConfig{"calendar": {Module: path, Digest: digest}},
+		Compaction: host.CompactionConfig{GapSecs: 60, ContextSources: []host.ContextSource{{Hand: "calendar", Prompt: "What is on?"}}},
+	})
+	session := send(t, h, host.Message{Text: "Hello."}).Session
+	first := send(t, h, host.Message{Session: session, Text: "Is it on?", EventKey: "k"})
+	for range 3 {
+		now.advance(time.Hour)
+		if again := send(t, h, host.Message{Session: session, Text: "Is it on?", EventKey: "k"}); again.Message.ID != first.Message.ID {
+			t.Errorf("another answer: %+v", again.Message)
+		}
+	}
+	lines, _ := transcriptOf(t, h, session)
+	if len(lines) != 4 {
+		t.Errorf("the session holds %q", lines)
+	}
+	if got := h.Counts().Triggers; len(got) != 0 {
+		t.Errorf("counts %+v", got)
+	}
+	if answer := send(t, h, host.Message{Session: session, Text: "And now?", EventKey: "l"}); len(answer.Gap.Refresh.Blocks) != 1 {
+		t.Errorf("back in earnest: %+v", answer.Gap)
+	}
+}
+
 // C8 by way of turns: a session of ticks alone asks no hand, neither by cadence nor
 // when somebody else's tick comes after a gap.
 func TestTicksAskNoHand(t *testing.T) {

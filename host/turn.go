@@ -194,24 +194,26 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 
 	answer := Answer{Session: session.ID}
 	events := &listener{tell: m.OnEvent, log: h.log}
-	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source}
-	if answer.Gap, err = h.compaction.Gap(ctx, turn); err != nil {
-		// A turn goes on with what it has.
-		h.log.Warn("gap refresh", "session", session.ID, "error", err)
-	}
-	draft.At = turn.At
-	asked, err := h.store.Append(ctx, user.ID, session.ID, draft)
-	if err != nil {
-		return answer, fmt.Errorf("send: store message: %w", err)
-	}
-	if sentBefore := asked[0].Seq <= int64(session.Messages); sentBefore {
-		answer.Message, err = h.answerTo(ctx, user.ID, asked[0])
+	if m.EventKey != "" {
+		// Before the gap trigger: who asks for an answer that there is has not come
+		// back, and nobody would read the refresh.
+		answer.Message, err = h.answerBefore(ctx, user.ID, session.ID, m.EventKey)
 		if err == nil {
 			events.whole(saidIn(answer.Message))
 		}
 		if err == nil || !errors.Is(err, memory.ErrNotFound) {
 			return answer, err
 		}
+	}
+	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source}
+	if answer.Gap, err = h.compaction.Gap(ctx, turn); err != nil {
+		// A turn goes on with what it has.
+		h.log.Warn("gap refresh", "session", session.ID, "error", err)
+	}
+	draft.At = turn.At
+	// One that was stored before, and not answered, is stored no second time.
+	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
+		return answer, fmt.Errorf("send: store message: %w", err)
 	}
 	reply, err := h.converse(ctx, turn, agent, events, &answer)
 	if err != nil {
@@ -320,6 +322,19 @@ func (h *Host) sessionFor(ctx context.Context, user memory.User, m Message) (mem
 		return memory.Session{}, agent{}, fmt.Errorf("session %s is with agent %q, not %q: %w", session.ID, a.Name, m.Agent, memory.ErrInvalid)
 	}
 	return session, a, nil
+}
+
+// answerBefore is answerTo of the message with that key, or memory.ErrNotFound if
+// there is none.
+func (h *Host) answerBefore(ctx context.Context, user memory.UserID, session memory.SessionID, key string) (memory.Message, error) {
+	asked, err := h.store.Messages(ctx, user, session, memory.MessageQuery{EventKey: key, Limit: 1})
+	switch {
+	case err != nil:
+		return memory.Message{}, fmt.Errorf("send: look for the message: %w", err)
+	case len(asked) == 0:
+		return memory.Message{}, memory.ErrNotFound
+	}
+	return h.answerTo(ctx, user, asked[0])
 }
 
 // answerTo returns the answer to a message with an event key, or

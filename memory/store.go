@@ -22,6 +22,9 @@ type MessageQuery struct {
 	After int64
 	// Limit bounds the answer; 0 means no bound.
 	Limit int
+	// EventKey, if not empty, leaves out the messages without that key. Only
+	// Messages heeds it.
+	EventKey string
 }
 
 // Store keeps everything. It is safe for concurrent use; readers never wait for

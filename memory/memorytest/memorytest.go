@@ -367,7 +367,20 @@ func testEventKeys(t *testing.T, f *fixture) {
 	if len(messages) != 3 || messages[2].Seq != 3 {
 		t.Errorf("%d messages: equal ones said twice are two, one event is one", len(messages))
 	}
+	found := must(f.store.Messages(t.Context(), f.user, session, memory.MessageQuery{EventKey: "event-1"}))(t)
+	if len(found) != 1 {
+		t.Fatalf("%d messages with the key", len(found))
+	}
+	equal(t, found[0], first[0])
+	for _, q := range []memory.MessageQuery{{EventKey: "event-2"}, {EventKey: "event-1", After: 1}} {
+		if got := must(f.store.Messages(t.Context(), f.user, session, q))(t); len(got) != 0 {
+			t.Errorf("%+v finds %+v", q, got)
+		}
+	}
 	elsewhere := f.session(f.user)
+	if got := must(f.store.Messages(t.Context(), f.user, elsewhere, memory.MessageQuery{EventKey: "event-1"}))(t); len(got) != 0 {
+		t.Errorf("a key of one session is found in another: %+v", got)
+	}
 	if got := f.append(elsewhere, keyed); got[0].ID == first[0].ID {
 		t.Error("a key of one session is known in another")
 	}

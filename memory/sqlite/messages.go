@@ -41,7 +41,7 @@ func (a *appendStatements) close() {
 
 // showStatements belong to the readers.
 type showStatements struct {
-	session, messages, revision, shown, shownTokens, shownBefore, shownMessages, shownSummaries *sql.Stmt
+	session, messages, event, revision, shown, shownTokens, shownBefore, shownMessages, shownSummaries *sql.Stmt
 
 	segments segmentReader
 }
@@ -50,6 +50,7 @@ func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return prepare(ctx, db, map[**sql.Stmt]string{
 		&s.session:  "SELECT " + sessionColumns + " FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&s.messages: selectMessages + " WHERE m.session_id = " + ownSession + " AND m.seq > ?3 ORDER BY m.seq LIMIT ?4",
+		&s.event:    selectMessages + " WHERE m.session_id = " + ownSession + " AND m.event_key = ?3 AND m.seq > ?4",
 		&s.revision: "SELECT revision FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&s.shown:    "SELECT revision, shown_items, shown_tokens FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&s.shownTokens: "SELECT f.ordinal, coalesce(m.tokens, v.tokens) FROM frontier f LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = " +
@@ -63,7 +64,7 @@ func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
 }
 
 func (s *showStatements) close() {
-	closeAll(s.session, s.messages, s.revision, s.shown, s.shownTokens, s.shownBefore, s.shownMessages, s.shownSummaries, s.segments.head, s.segments.page)
+	closeAll(s.session, s.messages, s.event, s.revision, s.shown, s.shownTokens, s.shownBefore, s.shownMessages, s.shownSummaries, s.segments.head, s.segments.page)
 }
 
 // position is where a session stands: what changes with each message.
@@ -323,7 +324,13 @@ func (s *Store) Messages(ctx context.Context, user memory.UserID, id memory.Sess
 		if _, err := s.revision(ctx, tx, user, id); err != nil {
 			return err
 		}
-		rows, err := tx.StmtContext(ctx, s.showing.messages).QueryContext(ctx, blob(id), blob(user), q.After, limit(q.Limit))
+		var rows *sql.Rows
+		var err error
+		if q.EventKey != "" {
+			rows, err = tx.StmtContext(ctx, s.showing.event).QueryContext(ctx, blob(id), blob(user), q.EventKey, q.After)
+		} else {
+			rows, err = tx.StmtContext(ctx, s.showing.messages).QueryContext(ctx, blob(id), blob(user), q.After, limit(q.Limit))
+		}
 		messages, err = all(rows, err, scanMessage)
 		return err
 	})
