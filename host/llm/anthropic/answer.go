@@ -1,20 +1,18 @@
 package anthropic
 
 import (
+	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/internal/remote"
 )
 
 // fold puts an answer together, of one message or of the events of a stream. The
@@ -48,8 +46,7 @@ type block struct {
 	text, thinking, signed, arg strings.Builder
 }
 
-// usage is what the request cost. Numbers are of any kind that JSON has: count
-// reads them.
+// usage is what the request cost. Numbers are of any kind that JSON has.
 type usage struct {
 	InputTokens              float64 `json:"input_tokens"`
 	CacheCreationInputTokens float64 `json:"cache_creation_input_tokens"`
@@ -65,8 +62,6 @@ type message struct {
 	Usage      usage             `json:"usage"`
 }
 
-var errProtocol = errors.New("not of the protocol")
-
 // whole takes an answer that came at once.
 func (f *fold) whole(data []byte) error {
 	var m message
@@ -74,7 +69,7 @@ func (f *fold) whole(data []byte) error {
 		return err
 	}
 	if m.Type != "message" {
-		return errProtocol
+		return remote.ErrProtocol
 	}
 	f.stop, f.usage = m.StopReason, m.Usage
 	for _, raw := range m.Content {
@@ -88,7 +83,7 @@ func (f *fold) whole(data []byte) error {
 // begin takes a block, whole or the beginning of one.
 func (f *fold) begin(raw json.RawMessage) error {
 	if len(f.blocks) == maxBlocks {
-		return errProtocol
+		return remote.ErrProtocol
 	}
 	b := &block{raw: raw}
 	f.blocks = append(f.blocks, b)
@@ -125,7 +120,7 @@ func (f *fold) add(e event) error {
 		f.usage = e.Message.Usage
 	case "content_block_start":
 		if e.Index != len(f.blocks) {
-			return errProtocol
+			return remote.ErrProtocol
 		}
 		if err := f.begin(e.ContentBlock); err != nil {
 			return err
@@ -135,11 +130,11 @@ func (f *fold) add(e event) error {
 		}
 	case "content_block_delta":
 		if e.Index < 0 || e.Index >= len(f.blocks) {
-			return errProtocol
+			return remote.ErrProtocol
 		}
 		b := f.blocks[e.Index]
 		if b.Type == "text" && e.Index < len(f.blocks)-1 {
-			return errProtocol // its place in the text has been given out
+			return remote.ErrProtocol // its place in the text has been given out
 		}
 		b.text.WriteString(e.Delta.Text)
 		b.thinking.WriteString(e.Delta.Thinking)
@@ -257,20 +252,13 @@ func plainJSON(v any) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// readStream reads the events of an answer to the last.
-func (m *Model) readStream(ctx context.Context, raw *http.Response, f *fold, watch *time.Timer) *failure {
-	spoken := func(failed *failure) *failure {
-		// Who heard the beginning cannot hear another.
-		failed.passing = failed.passing && !f.given
-		return failed
-	}
+// readStream reads the events of an answer to the last. Errors are for
+// remote.Exchange.Broken.
+func (f *fold) readStream(x *remote.Exchange, raw *http.Response) error {
 	decoder := ssestream.NewDecoder(raw)
-	defer decoder.Close()
 	for !f.ended {
-		watch.Reset(m.timeout)
-		more := decoder.Next()
-		watch.Stop()
-		if !more {
+		x.Alive()
+		if !decoder.Next() {
 			break
 		}
 		var e event
@@ -278,51 +266,48 @@ func (m *Model) readStream(ctx context.Context, raw *http.Response, f *fold, wat
 			if len(bytes.TrimSpace(decoder.Event().Data)) == 0 {
 				continue // some keep the connection alive that way
 			}
-			return spoken(offProtocol())
+			return remote.ErrProtocol
 		}
 		if e.Type == "error" {
-			return spoken(streamFault(e.Error.Type))
+			return streamFault(e.Error.Type)
 		}
 		if f.add(e) != nil {
-			return spoken(offProtocol())
+			return remote.ErrProtocol
 		}
 	}
 	switch err := decoder.Err(); {
 	case f.ended:
 		return nil
+	case errors.Is(err, bufio.ErrTooLong):
+		return remote.ErrProtocol
 	case err != nil:
-		return spoken(m.broken(ctx, err))
-	case ctx.Err() != nil:
-		return spoken(m.broken(ctx, ctx.Err()))
+		return err
 	}
-	return spoken(brokenOff())
+	return remote.ErrCut
 }
 
 // streamFault explains an error that came in place of an event: the status was
 // 200 by then.
-func streamFault(kind string) *failure {
-	f := &failure{kind: llm.ErrUnavailable, what: "an error in the stream", passing: true}
-	if isIdentifier(kind) {
-		f.what += ", " + kind
+func streamFault(kind string) *remote.Failure {
+	f := &remote.Failure{Kind: llm.ErrUnavailable, What: "an error in the stream", Passing: true}
+	if remote.IsIdentifier(kind) {
+		f.What += ", " + kind
 	}
 	switch kind {
 	case "rate_limit_error":
-		f.kind = llm.ErrRateLimited
+		f.Kind = llm.ErrRateLimited
 	case "authentication_error", "permission_error", "billing_error":
-		f.kind, f.passing = llm.ErrAuth, false
+		f.Kind, f.Passing = llm.ErrAuth, false
 	case "invalid_request_error", "not_found_error":
-		f.kind, f.passing = llm.ErrRefused, false
+		f.Kind, f.Passing = llm.ErrRefused, false
 	case "request_too_large":
-		f.kind, f.passing = llm.ErrContextTooLong, false
+		f.Kind, f.Passing = llm.ErrContextTooLong, false
 	}
 	return f
 }
 
-// refusal explains a status. Of the server's own words, which are external, only
-// a type that is a plain identifier gets into the error; the message is only
-// searched.
-func refusal(response *http.Response) *failure {
-	body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
+// complain reads what is wrong from the body of a status.
+func complain(status int, body []byte) remote.Complaint {
 	var said struct {
 		Error json.RawMessage `json:"error"`
 	}
@@ -337,61 +322,12 @@ func refusal(response *http.Response) *failure {
 		_ = json.Unmarshal(said.Error, &detail.Message)
 	}
 	words := strings.ToLower(detail.Message)
-	status := response.StatusCode
-	f := &failure{kind: llm.ErrRefused, what: "status " + strconv.Itoa(status)}
-	if isIdentifier(detail.Type) {
-		f.what += " " + detail.Type
-	}
-	f.after, f.waits = retryAfter(response.Header)
-	switch {
-	case status < 400:
-		f.what += ", a redirect, which is not followed"
-	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired, detail.Type == "billing_error",
-		status == http.StatusBadRequest && (strings.Contains(words, "credit balance") || strings.Contains(words, "usage limits")):
+	return remote.Complaint{
+		Code: detail.Type,
 		// An account with nothing left is told so with 400.
-		f.kind = llm.ErrAuth
-	case status == http.StatusTooManyRequests:
-		f.kind, f.passing = llm.ErrRateLimited, true
-	case status == http.StatusRequestEntityTooLarge, status == http.StatusBadRequest && isTooLong(words):
-		f.kind = llm.ErrContextTooLong
-	case status == http.StatusNotImplemented:
-	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly:
-		f.kind, f.passing = llm.ErrUnavailable, true
-	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
-		f.refused = words
+		NoCredit: detail.Type == "billing_error" ||
+			status == http.StatusBadRequest && (strings.Contains(words, "credit balance") || strings.Contains(words, "usage limits")),
+		TooLong: remote.SaysTooLong(words),
+		Refused: words,
 	}
-	return f
-}
-
-func isIdentifier(code string) bool {
-	return code != "" && len(code) <= 48 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
-}
-
-// isTooLong knows Anthropic's sentences and those of servers that speak its
-// protocol.
-func isTooLong(message string) bool {
-	for _, words := range []string{"prompt is too long", "input is too long", "exceed context limit", "context length", "context window", "context size"} {
-		if strings.Contains(message, words) {
-			return true
-		}
-	}
-	return false
-}
-
-// retryAfter reads how long the server wants to be left alone: seconds or a
-// date, or milliseconds.
-func retryAfter(h http.Header) (time.Duration, bool) {
-	for _, header := range []struct {
-		name string
-		unit time.Duration
-	}{{"Retry-After-Ms", time.Millisecond}, {"Retry-After", time.Second}} {
-		if n, err := strconv.ParseFloat(h.Get(header.name), 64); err == nil && n >= 0 {
-			// Whatever is beyond the longest wait is all the same.
-			return time.Duration(min(n, float64(time.Hour/header.unit)) * float64(header.unit)), true
-		}
-	}
-	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
-		return min(max(time.Until(at), 0), time.Hour), true
-	}
-	return 0, false
 }

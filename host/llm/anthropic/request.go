@@ -13,6 +13,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/internal/remote"
 )
 
 const (
@@ -29,8 +30,8 @@ const (
 
 // body writes a request. The error is that of a tool or a schema that is not a
 // JSON object.
-func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *failure) {
-	p := sdk.MessageNewParams{Model: m.name, MaxTokens: int64(r.MaxOutputTokens)}
+func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Failure) {
+	p := sdk.MessageNewParams{Model: m.endpoint.Name(), MaxTokens: int64(r.MaxOutputTokens)}
 	if p.MaxTokens <= 0 {
 		p.MaxTokens = defaultMaxTokens
 	}
@@ -41,9 +42,9 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *failure) {
 	if r.Schema != nil {
 		switch {
 		case !isObject(r.Schema.JSON):
-			return nil, &failure{kind: llm.ErrRefused, what: "the schema " + strconv.Quote(r.Schema.Name) + " is not a JSON object"}
+			return nil, &remote.Failure{Kind: llm.ErrRefused, What: "the schema " + strconv.Quote(r.Schema.Name) + " is not a JSON object"}
 		case d.noSchema:
-			system = strings.TrimLeft(system+"\n\nAnswer with one JSON value of this JSON Schema and nothing else:\n"+string(r.Schema.JSON), "\n")
+			system = remote.InWords(system, r.Schema)
 		default:
 			// As it is: a model writes properties in the order in which a schema
 			// has them, which a map forgets.
@@ -63,7 +64,7 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *failure) {
 		}
 		if t.Parameters != nil {
 			if !isObject(t.Parameters) {
-				return nil, &failure{kind: llm.ErrRefused, what: "the parameters of the tool " + strconv.Quote(t.Name) + " are not a JSON object"}
+				return nil, &remote.Failure{Kind: llm.ErrRefused, What: "the parameters of the tool " + strconv.Quote(t.Name) + " are not a JSON object"}
 			}
 			tool.InputSchema = param.Override[sdk.ToolInputSchemaParam](t.Parameters)
 		}
@@ -107,8 +108,8 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *failure) {
 
 // unwritable is a request that is no JSON, such as one with a call whose Input is
 // none.
-func unwritable() *failure {
-	return &failure{kind: llm.ErrRefused, what: "the request cannot be written as JSON"}
+func unwritable() *remote.Failure {
+	return &remote.Failure{Kind: llm.ErrRefused, What: "the request cannot be written as JSON"}
 }
 
 // messages writes messages, with at most so many breakpoints: if there are more,

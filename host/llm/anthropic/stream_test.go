@@ -177,7 +177,7 @@ func TestStreamsEnd(t *testing.T) {
 		{"silent at once", time.Hour, forever, "", llm.ErrUnavailable, "no answer within 30s", 30 * time.Second},
 		{"silent later", time.Hour, anthropictest.Started("fo", forever), "fo", llm.ErrUnavailable, "no answer within 30s", 30 * time.Second},
 		{"an event that never ends", time.Hour, dripping, "", llm.ErrUnavailable, "no answer within 30s", 30 * time.Second},
-		{"nothing but signs of life", time.Hour, pinging, "", llm.ErrUnavailable, "longer than 5m0s", 5 * time.Minute},
+		{"nothing but signs of life", time.Hour, pinging, "", llm.ErrUnavailable, "no answer within 5m0s", 5 * time.Minute},
 		{"the caller's time", 7 * time.Second, anthropictest.Started("fo", forever), "fo", context.DeadlineExceeded, "", 7 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/internal/remote"
 )
 
 // What follows reads an answer, whole or in pieces, with types of its own: those
@@ -148,23 +149,14 @@ type answer struct {
 	// reason why the answer is at an end; "" while it is not.
 	answered, declined bool
 	reason             string
-	usage              usage
+	usage              remote.Usage
 }
-
-type usage struct{ input, output, cached int64 }
-
-// errCut says that an answer ends where it must not.
-var errCut = errors.New("the answer breaks off")
-
-// errProtocol says that something is no answer at all. What a decoder complains
-// about is not in it: it quotes what it reads.
-var errProtocol = errors.New("the answer is not of the protocol")
 
 // read reads an answer to its end. What it is shows in its first byte: not every
 // server streams when it is asked to, some stream when they are not, and the
 // Content-Type is not always right. progress is called after each event.
 //
-// Errors are a *failure that the server reports, errCut, errProtocol and those of
+// Errors are a *remote.Failure that the server reports, remote.ErrCut, remote.ErrProtocol and those of
 // body and progress. After an error a.reason tells whether the answer had come to
 // its end.
 func (a *answer) read(body io.Reader, progress func() error) error {
@@ -172,7 +164,7 @@ func (a *answer) read(body io.Reader, progress func() error) error {
 	for {
 		b, err := r.ReadByte()
 		if errors.Is(err, io.EOF) {
-			return errCut
+			return remote.ErrCut
 		} else if err != nil {
 			return err
 		}
@@ -242,9 +234,9 @@ func (a *answer) readEvents(r *bufio.Reader, progress func() error) error {
 		case a.reason != "":
 			return nil
 		case spoken:
-			return errCut
+			return remote.ErrCut
 		default:
-			return errProtocol
+			return remote.ErrProtocol
 		}
 	}
 }
@@ -264,13 +256,13 @@ func readLine(r *bufio.Reader, buffer []byte) (line []byte, err error) {
 func (a *answer) add(data []byte, whole bool) error {
 	var c chunk
 	if err := json.Unmarshal(data, &c); data[0] != '{' || err != nil && !isMismatch(err) {
-		return errProtocol
+		return remote.ErrProtocol
 	}
 	if c.Object == "error" || len(c.Error) > 0 && string(c.Error) != "null" {
 		return complain(data).failure()
 	}
 	if u := c.Usage; u != nil {
-		a.usage = usage{u.PromptTokens, u.CompletionTokens, u.PromptTokensDetails.CachedTokens}
+		a.usage = remote.Usage{Input: float64(u.PromptTokens), Cached: float64(u.PromptTokensDetails.CachedTokens), Output: float64(u.CompletionTokens)}
 	}
 	for _, choice := range c.Choices {
 		if choice.Index != 0 {
@@ -296,47 +288,29 @@ func (a *answer) add(data []byte, whole bool) error {
 }
 
 // end returns the answer to a request when all of it has come.
-func (a *answer) end(r llm.Request) (llm.Response, *failure) {
+func (a *answer) end(r llm.Request) (llm.Response, *remote.Failure) {
 	a.speech.end()
-	response := llm.Response{
-		Text: a.speech.text.String(), InputTokens: count(a.usage.input), OutputTokens: count(a.usage.output),
-		Truncated: a.reason == "length",
-	}
-	if response.InputTokens == 0 {
-		response.InputTokens = r.Tokens()
-	}
-	// Prefixes are kept without being asked for, so a breakpoint says nothing
-	// here.
-	response.CachedTokens = min(count(a.usage.cached), response.InputTokens)
+	response := llm.Response{Text: a.speech.text.String(), Truncated: a.reason == "length"}
 	if len(r.Tools) > 0 {
 		response.ToolCalls = a.toolCalls()
 	}
+	// Prefixes are kept without being asked for, so a breakpoint says nothing
+	// here.
+	a.usage.Of(r, &response)
 	switch {
 	case a.reason == "error", a.reason == "insufficient_system_resource":
 		// OpenRouter and DeepSeek say so of an answer that they did not finish.
-		return llm.Response{}, &failure{kind: llm.ErrUnavailable, what: errCut.Error(), passing: true}
+		return llm.Response{}, &remote.Failure{Kind: llm.ErrUnavailable, What: remote.ErrCut.Error(), Passing: true}
 	case response.Text != "" || len(response.ToolCalls) > 0:
 	case a.declined || a.reason == "content_filter":
 		// A refusal is no answer: it must not become a summary.
-		return llm.Response{}, &failure{kind: llm.ErrRefused, what: "the model declines"}
+		return llm.Response{}, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
 	case !a.answered:
-		return response, &failure{kind: llm.ErrEmpty, what: "no choices"}
+		return response, &remote.Failure{Kind: llm.ErrEmpty, What: "no choices"}
 	default:
-		return response, &failure{kind: llm.ErrEmpty, what: "no content"}
-	}
-	if response.OutputTokens == 0 {
-		said := llm.Message{Text: response.Text, ToolCalls: response.ToolCalls}
-		response.OutputTokens = llm.Request{Messages: []llm.Message{said}}.Tokens()
+		return response, &remote.Failure{Kind: llm.ErrEmpty, What: "no content"}
 	}
 	return response, nil
-}
-
-// count takes a server's count if it can be one.
-func count(n int64) int {
-	if n < 0 || n > 1<<30 {
-		return 0
-	}
-	return int(n)
 }
 
 // speech is what the model says. It is given out as it comes, but no part of a
