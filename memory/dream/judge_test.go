@@ -163,6 +163,16 @@ func TestWhateverAModelAnswers(t *testing.T) {
 				}
 			}
 		}
+		for _, r := range s.dreamt.Retired {
+			of := func(id memory.TopicID) memory.Topic {
+				return s.topics[slices.IndexFunc(s.topics, func(t memory.Topic) bool { return t.ID == id })]
+			}
+			old, by := of(r.Topic), of(r.By)
+			if !named[r.Topic] || retired[r.Topic] || r.Topic == r.By || !old.ValidAt(noon) || !by.ValidAt(noon) || old.Agent.IsZero() && !by.Agent.IsZero() {
+				t.Fatalf("topic %+v is retired by %+v: named %t, twice %t", old, by, named[r.Topic], retired[r.Topic])
+			}
+			retired[r.Topic] = true
+		}
 		if len(retired) != report.Retired {
 			t.Fatalf("%d retired, and the report says %d", len(retired), report.Retired)
 		}
