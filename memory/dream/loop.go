@@ -43,8 +43,9 @@ func (f failure) rest() time.Duration {
 }
 
 // Tick looks once for sessions that are due, dreams for them through the workers,
-// oldest first, and returns when that is over. Those of one agent and user come one
-// after the other. A session whose dream failed is left alone for a minute, and
+// oldest first, and returns when that is over. Those of one user come one after the
+// other, whichever the agent: they change the same topics, and of two dreams at once
+// the model would be asked by one for nothing. A session whose dream failed is left alone for a minute, and
 // twice as long each further time, up to an hour; the failure is logged, and in no
 // error. With a Gap of 0, without a model, or while no agent has structured memory,
 // it does nothing, not even read. Errors are the store's, ctx's, and ErrClosed.
@@ -72,28 +73,27 @@ func (d *Dreamer) Tick(ctx context.Context) error {
 	due = slices.DeleteFunc(due, func(s memory.IdleSession) bool { return resting[s.Session] })
 	due = due[:min(len(due), tickSessions)]
 
-	var pairs []pair
-	sessions := map[pair][]memory.IdleSession{}
+	var users []memory.UserID
+	sessions := map[memory.UserID][]memory.IdleSession{}
 	for _, s := range due {
-		p := pair{s.Agent, s.User}
-		if sessions[p] == nil {
-			pairs = append(pairs, p)
+		if sessions[s.User] == nil {
+			users = append(users, s.User)
 		}
-		sessions[p] = append(sessions[p], s)
+		sessions[s.User] = append(sessions[s.User], s)
 	}
-	next := make(chan pair)
+	next := make(chan memory.UserID)
 	var workers sync.WaitGroup
-	for range min(d.config.workers(), len(pairs)) {
+	for range min(d.config.workers(), len(users)) {
 		workers.Go(func() {
-			for p := range next {
-				for _, s := range sessions[p] {
+			for user := range next {
+				for _, s := range sessions[user] {
 					d.dreamOf(ctx, s)
 				}
 			}
 		})
 	}
-	for _, p := range pairs {
-		next <- p
+	for _, user := range users {
+		next <- user
 	}
 	close(next)
 	workers.Wait()

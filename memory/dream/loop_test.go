@@ -324,3 +324,30 @@ func TestTickTakesTheOldestFirst(t *testing.T) {
 		t.Errorf("the order is %q, want %q", order, want)
 	}
 }
+
+// The topics of a user are the same with every agent: two dreams at once would be in
+// each other's way, and what the second one paid for be lost.
+func TestTickOfOneUserWithTwoAgents(t *testing.T) {
+	h := newHouse(t)
+	h.talk(h.user, "I live in Lisbon.")
+	first := h.agent
+	second, err := h.store.PutAgent(t.Context(), "other", "", noon)
+	h.check(err)
+	h.agent = second.ID
+	h.talk(h.user, "I have a dog.")
+	model := attentive()
+	says := model.answer
+	model.answer = func(ctx context.Context, r llm.Request) (llm.Response, error) {
+		time.Sleep(20 * time.Millisecond) // time for the other one to read the same topics
+		return says(ctx, r)
+	}
+	d := h.dreamer(model, func(c *dream.Config) {
+		c.Agents = func() []memory.AgentID { return []memory.AgentID{first, second.ID} }
+	})
+	h.wait(time.Hour)
+	h.check(d.Tick(t.Context()))
+	if want := (dream.Counts{Dreams: 2}); d.Counts() != want || len(model.requests()) != 2 {
+		t.Errorf("counts are %+v, want %+v; the model was asked %d times", d.Counts(), want, len(model.requests()))
+	}
+	h.remembers(h.user, "said: I live in Lisbon.", "said: I have a dog.")
+}
