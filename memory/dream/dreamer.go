@@ -312,7 +312,8 @@ func (d *Dreamer) mergeInto(ctx context.Context, at Place, tail []memory.Message
 		if ids, items, err = d.pending(ctx, at, maxNotedTokens>>halvings); err != nil {
 			return err
 		}
-		j = newJudging(now, shownTopics(topics, maxTopicTokens>>halvings))
+		shown := shownTopics(topics, maxTopicTokens>>halvings)
+		j = newJudging(now, shown, topics[len(shown):])
 		if len(items) == 0 && !anyUsers(learnable(tail)) {
 			break
 		}

@@ -759,3 +759,22 @@ func TestDreamOfADeletedSession(t *testing.T) {
 		t.Errorf("report is %+v", report)
 	}
 }
+
+// What is remembered is not stored again for the model's not having been shown it.
+func TestDreamKnowsWhatItDoesNotShow(t *testing.T) {
+	h := newHouse(t)
+	for i := range 300 {
+		_, err := h.store.PutTopic(t.Context(), h.user, memory.AgentID{}, memory.TopicRevision{}, memory.NewTopic{Name: fmt.Sprint("topic ", i), Content: "Lives in Faro."}, h.now())
+		h.check(err)
+		h.wait(time.Second)
+	}
+	model := saying(rows(row{Topic: "topic 0", Content: "Lives in Faro", From: []string{"m1"}}))
+	report, err := h.dreamer(model).Dream(t.Context(), h.talk(h.user, "I live in Faro."))
+	h.check(err)
+	if strings.Contains(promptText(model.requests()[0]), `"topic 0"`) {
+		t.Fatal("the prompt shows all topics")
+	}
+	if len(report.Topics) != 0 || report.Dropped != 1 || len(h.valid(h.user)) != 300 {
+		t.Errorf("report is %+v, %d topics are remembered", report, len(h.valid(h.user)))
+	}
+}

@@ -42,8 +42,10 @@ const (
 // dropped unless it retires something: then that is what it is for, and it holds
 // for an instant.
 type judging struct {
-	now    time.Time
-	topics []memory.Topic
+	now time.Time
+	// topics are what prompts show; all begins with them, and has the others that
+	// hold.
+	topics, all []memory.Topic
 	// items and lines are what the prompt of an answer shows.
 	items []noted
 	lines []said
@@ -53,15 +55,16 @@ type judging struct {
 	dropped     int
 	// retired holds the places in topics of what a row retires.
 	retired map[int]bool
-	// known holds the places in topics, and said in rows, of what is stated.
+	// known holds the places in all, and said in rows, of what is stated.
 	known map[statement][]int
 	said  map[statement]int
 }
 
-// newJudging begins to judge answers to prompts that show these topics.
-func newJudging(now time.Time, topics []memory.Topic) *judging {
-	j := &judging{now: now, topics: topics, retired: map[int]bool{}, known: map[statement][]int{}, said: map[statement]int{}}
-	for i, t := range topics {
+// newJudging begins to judge answers to prompts that show the first topics; others
+// hold too.
+func newJudging(now time.Time, topics, others []memory.Topic) *judging {
+	j := &judging{now: now, topics: topics, all: slices.Concat(topics, others), retired: map[int]bool{}, known: map[statement][]int{}, said: map[statement]int{}}
+	for i, t := range j.all {
 		s := statementOf(!t.Agent.IsZero(), t.Name, t.Content)
 		j.known[s] = append(j.known[s], i)
 	}
@@ -130,7 +133,7 @@ func (j *judging) take(entry object) bool {
 	s := statementOf(r.OfAgent, r.Name, r.Content)
 	// What holds as long or longer says it already, unless this is to shorten it.
 	says := slices.DeleteFunc(slices.Clone(j.known[s]), func(i int) bool {
-		end := j.topics[i].ExpiresAt
+		end := j.all[i].ExpiresAt
 		return j.retired[i] || !end.Equal(r.ExpiresAt) && (slices.Contains(supersedes, i) || !end.IsZero() && (r.ExpiresAt.IsZero() || r.ExpiresAt.After(end)))
 	})
 	// What the answer retires is not brought back by saying it again.
@@ -143,7 +146,7 @@ func (j *judging) take(entry object) bool {
 	if len(says) > 0 {
 		for _, i := range supersedes {
 			j.retired[i] = true
-			j.retirements = append(j.retirements, memory.Retirement{Topic: j.topics[i].ID, By: j.topics[says[0]].ID})
+			j.retirements = append(j.retirements, memory.Retirement{Topic: j.topics[i].ID, By: j.all[says[0]].ID})
 		}
 		return true
 	}
