@@ -139,7 +139,7 @@ func TestDreamByHand(t *testing.T) {
 		}
 	}
 	again, err := h.Dream(t.Context(), anna.ID, "jeeves")
-	if err != nil || len(again.Topics) != 0 || len(model.requests("dream")) != 3 {
+	if err != nil || again.Topics == nil || len(again.Topics) != 0 || len(model.requests("dream")) != 3 {
 		t.Errorf("again %+v, %v", again, err)
 	}
 	for _, test := range []struct {

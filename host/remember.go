@@ -266,7 +266,7 @@ func (h *Host) Dream(ctx context.Context, user memory.UserID, agent string) (dre
 	if err != nil {
 		return report, fmt.Errorf("dream: %w", err)
 	}
-	report.User, report.Agent = who.ID, a.ID
+	report.User, report.Agent, report.Topics = who.ID, a.ID, []memory.Topic{}
 	switch {
 	case !a.structured():
 		return report, fmt.Errorf("dream: agent %q has no structured memory: %w", a.Name, memory.ErrInvalid)
