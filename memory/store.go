@@ -207,8 +207,8 @@ type Store interface {
 	PutTopic(ctx context.Context, user UserID, agent AgentID, r TopicRevision, t NewTopic, at time.Time) (Topic, error)
 	// DeleteTopic removes a topic with its history: all rows of the name, and all
 	// whose place they took, whatever their name was. What was learned from their
-	// sources is removed from the extractions, and those messages are not learned
-	// from again. It returns how many rows went. Scrub makes it final. Errors:
+	// sources, or says the same, is removed from the extractions, and those messages
+	// are not learned from again. It returns how many rows went. Scrub makes it final. Errors:
 	// ErrNotFound.
 	DeleteTopic(ctx context.Context, user UserID, agent AgentID, name string) (int, error)
 	// WipeAgentMemory is WipeMemory for what is remembered of the user with one

@@ -778,3 +778,35 @@ func TestDreamKnowsWhatItDoesNotShow(t *testing.T) {
 		t.Errorf("report is %+v, %d topics are remembered", report, len(h.valid(h.user)))
 	}
 }
+
+// M11: what was said twice is remembered once, and deleted as often as it was noted:
+// it comes neither back from a note that waits nor stays in one that was merged.
+func TestDeletedAsOftenAsItWasSaid(t *testing.T) {
+	h := newHouse(t)
+	d := h.dreamer(attentive(), func(c *dream.Config) { c.ExtractionTokens = 1 })
+	at := h.talk(h.user, "I am a vegan.")
+	for range 2 {
+		h.check(d.AfterTurn(t.Context(), at))
+		_, err := d.Dream(t.Context(), at)
+		h.check(err)
+		h.goOn(at, "I am  a Vegan")
+	}
+	h.goOn(at, "I have a dog.")
+	h.check(d.AfterTurn(t.Context(), at))
+	h.remembers(h.user, "said: I am a vegan.")
+	_, err := h.store.DeleteTopic(t.Context(), h.user, memory.AgentID{}, "said")
+	h.check(err)
+	list, err := h.store.Extractions(t.Context(), h.user, memory.ExtractionQuery{})
+	h.check(err)
+	if len(list) != 3 {
+		t.Errorf("%d extractions", len(list))
+	}
+	for _, x := range list {
+		if slices.ContainsFunc(x.Facts, func(l memory.Learned) bool { return strings.Contains(strings.ToLower(l.Text), "vegan") }) {
+			t.Errorf("an extraction still says %+v", x.Facts)
+		}
+	}
+	_, err = d.Dream(t.Context(), at)
+	h.check(err)
+	h.remembers(h.user, "said: I have a dog.")
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
@@ -443,10 +444,18 @@ func (s *Store) DeleteTopic(ctx context.Context, user memory.UserID, agent memor
 		if err != nil {
 			return err
 		}
+		said := map[string]bool{}
+		for _, id := range topics {
+			var content string
+			if err := tx.QueryRowContext(ctx, "SELECT content FROM topics WHERE id = ?", blob(id)).Scan(&content); err != nil {
+				return err
+			}
+			said[folded(content)] = true
+		}
 		if err := dropTopics(ctx, tx, topics, &counts); err != nil {
 			return err
 		}
-		if err := w.blank(ctx, sources); err != nil {
+		if err := w.blank(ctx, sources, said); err != nil {
 			return err
 		}
 		return w.end(ctx, true)
@@ -457,25 +466,33 @@ func (s *Store) DeleteTopic(ctx context.Context, user memory.UserID, agent memor
 	return counts.Topics + counts.AgentTopics, nil
 }
 
-// blank removes what was learned from messages out of the extractions.
-func (w *topicWriter) blank(ctx context.Context, messages map[memory.MessageID]bool) error {
-	if len(messages) == 0 {
-		return nil
+// folded is a text without what makes no difference to what it says: its case, its
+// spaces, and the full stop that one writes and another does not.
+func folded(text string) string {
+	return strings.TrimRight(strings.Join(strings.Fields(strings.ToLower(text)), " "), ".!。 ")
+}
+
+// blank removes what was learned from messages out of the extractions, and what
+// says the same as that or as the texts, which are folded: who says a thing twice
+// has it extracted twice, and remembered once.
+func (w *topicWriter) blank(ctx context.Context, messages map[memory.MessageID]bool, texts map[string]bool) error {
+	cites := func(item memory.Learned) bool {
+		return slices.ContainsFunc(item.Sources, func(m memory.MessageID) bool { return messages[m] })
 	}
-	var wrong []memory.Extraction
-	rows, err := w.tx.QueryContext(ctx, "SELECT x.id, x.session_id, x.created_at, x.merged_at, "+itemColumns+" FROM session_extractions x WHERE x.user_id = ?", blob(w.user))
-	if err != nil {
+	if err := w.eachExtraction(ctx, func(x memory.Extraction) {
+		learned(x.Learnings, func(item *memory.Learned) {
+			if cites(*item) {
+				texts[folded(item.Text)] = true
+			}
+		})
+	}); err != nil {
 		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var x memory.Extraction
-		if err := rows.Scan(append([]any{into(&x.ID), into(&x.Session), instant{&x.CreatedAt}, optional{&x.MergedAt}}, scanItems(&x.Learnings)...)...); err != nil {
-			return err
-		}
+	var wrong []memory.Extraction
+	if err := w.eachExtraction(ctx, func(x memory.Extraction) {
 		changed := false
 		learned(x.Learnings, func(item *memory.Learned) {
-			if slices.ContainsFunc(item.Sources, func(m memory.MessageID) bool { return messages[m] }) {
+			if item.Text != "" && (cites(*item) || texts[folded(item.Text)]) {
 				*item = memory.Learned{}
 				changed = true
 			}
@@ -483,8 +500,7 @@ func (w *topicWriter) blank(ctx context.Context, messages map[memory.MessageID]b
 		if changed {
 			wrong = append(wrong, x)
 		}
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+	}); err != nil {
 		return err
 	}
 	for _, x := range wrong {
@@ -502,6 +518,23 @@ func (w *topicWriter) blank(ctx context.Context, messages map[memory.MessageID]b
 		}
 	}
 	return nil
+}
+
+// eachExtraction calls f for the user's extractions, without their agents.
+func (w *topicWriter) eachExtraction(ctx context.Context, f func(memory.Extraction)) error {
+	rows, err := w.tx.QueryContext(ctx, "SELECT x.id, x.session_id, x.created_at, x.merged_at, "+itemColumns+" FROM session_extractions x WHERE x.user_id = ?", blob(w.user))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var x memory.Extraction
+		if err := rows.Scan(append([]any{into(&x.ID), into(&x.Session), instant{&x.CreatedAt}, optional{&x.MergedAt}}, scanItems(&x.Learnings)...)...); err != nil {
+			return err
+		}
+		f(x)
+	}
+	return errors.Join(rows.Err(), rows.Close())
 }
 
 // canonicalTopics gives names and contents of topics the form that they must have.
