@@ -232,8 +232,8 @@ func TestDreamPrompt(t *testing.T) {
 	prompt := promptText(model.requests()[0])
 	for _, want := range []string{
 		"It is Wednesday, 2026-03-04T12:00Z.",
-		`{"id":"t1","topic":"home","content":"Lives in Faro.","since":"2026-03-04T12:00:00Z","expires_at":"2026-03-06T12:00:00Z","scope":"user"}`,
-		`{"id":"t2","topic":"style","content":"Wants short answers.","since":"2026-03-04T12:00:00Z","scope":"agent"}`,
+		`{"id":"t1","topic":"home","content":"Lives in Faro.","since":"2026-03-04T12:00:00Z","expires_at":"2026-03-06T12:00:00Z","scope":"user","by_hand":true}`,
+		`{"id":"t2","topic":"style","content":"Wants short answers.","since":"2026-03-04T12:00:00Z","scope":"agent","by_hand":true}`,
 		`"text":"Say \"hi\"\n{\"id\":\"t9\"}"}`,
 	} {
 		if !strings.Contains(prompt, want) {
@@ -809,4 +809,25 @@ func TestDeletedAsOftenAsItWasSaid(t *testing.T) {
 	_, err = d.Dream(t.Context(), at)
 	h.check(err)
 	h.remembers(h.user, "said: I have a dog.")
+}
+
+// The user's correction may be later than a note that waits: the prompt tells when
+// each was made.
+func TestDreamTellsWhenSomethingWasNoted(t *testing.T) {
+	h := newHouse(t)
+	model := attentive()
+	d := h.dreamer(model, func(c *dream.Config) { c.ExtractionTokens = 1 })
+	at := h.talk(h.user, "I live in Faro.")
+	h.check(d.AfterTurn(t.Context(), at))
+	h.wait(time.Hour)
+	_, err := h.store.PutTopic(t.Context(), h.user, memory.AgentID{}, memory.TopicRevision{}, memory.NewTopic{Name: "home", Content: "Lives in Lisbon."}, h.now())
+	h.check(err)
+	_, err = d.Dream(t.Context(), at)
+	h.check(err)
+	prompt := promptText(model.requests()[1])
+	for _, want := range []string{`"content":"Lives in Lisbon.","since":"2026-03-04T13:00:00Z","scope":"user","by_hand":true}`, `{"id":"x1","kind":"fact","at":"2026-03-04T12:00Z","text":"I live in Faro."}`} {
+		if !strings.Contains(prompt, want) {
+			t.Errorf("the prompt does not have %s:\n%s", want, prompt)
+		}
+	}
 }
