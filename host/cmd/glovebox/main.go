@@ -183,16 +183,11 @@ func refuseBadArguments(c *cobra.Command) {
 
 // config returns the configuration that the flags name.
 func (a *app) config() (host.Config, error) {
-	data := a.data
-	if data == "" {
-		var err error
-		if data, err = host.DefaultData(); err != nil {
-			return host.Config{}, err
-		}
+	data, path, err := a.places()
+	if err != nil {
+		return host.Config{}, err
 	}
-	path := a.configPath
-	if path == "" {
-		path = filepath.Join(data, "glovebox.toml")
+	if a.configPath == "" {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return a.finished(host.Config{}, data), nil
 		}
@@ -202,6 +197,19 @@ func (a *app) config() (host.Config, error) {
 		return host.Config{}, err
 	}
 	return a.finished(config, data), nil
+}
+
+// places are the data directory and the configuration file, which need not exist.
+func (a *app) places() (data, config string, err error) {
+	if data = a.data; data == "" {
+		if data, err = host.DefaultData(); err != nil {
+			return "", "", err
+		}
+	}
+	if config = a.configPath; config == "" {
+		config = filepath.Join(data, "glovebox.toml")
+	}
+	return data, config, nil
 }
 
 func (a *app) finished(config host.Config, data string) host.Config {

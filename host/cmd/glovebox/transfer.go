@@ -65,7 +65,8 @@ func (a *app) export(c *cobra.Command, store memory.Store, user memory.User, w i
 	return transfer.Export(c.Context(), store, user.ID, watched)
 }
 
-// sparesDatabases refuses to write over what the data directory is made of.
+// sparesDatabases refuses to write over what the data directory is made of: the
+// databases, the tokens, the configuration.
 func (a *app) sparesDatabases(name string) error {
 	there, err := os.Stat(name)
 	if err != nil {
@@ -75,10 +76,14 @@ func (a *app) sparesDatabases(name string) error {
 	if err != nil {
 		return err
 	}
-	for _, database := range []string{path, ledgerBeside(path)} {
+	_, config, err := a.places()
+	if err != nil {
+		return err
+	}
+	for _, own := range []string{path, ledgerBeside(path), tokensBeside(path), config} {
 		for _, ending := range []string{"", "-wal", "-shm", ".lock"} {
-			if own, err := os.Stat(database + ending); err == nil && os.SameFile(own, there) {
-				return fmt.Errorf("%s belongs to the database: give another name", name)
+			if file, err := os.Stat(own + ending); err == nil && os.SameFile(file, there) {
+				return fmt.Errorf("%s is one of glovebox's own files: give another name", name)
 			}
 		}
 	}

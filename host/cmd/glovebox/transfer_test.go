@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// An export replaces a file, also behind a link, but never a database, and what
+// An export replaces a file, also behind a link, but never one of glovebox's own, and what
 // is no file is written to.
 func TestExportReplacesFilesOnly(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
@@ -18,7 +18,13 @@ func TestExportReplacesFilesOnly(t *testing.T) {
 	if code, _, errs := glovebox("chat"); code != 0 {
 		t.Fatal(errs)
 	}
-	for _, name := range []string{"glovebox.db", "glovebox.db.lock", "hands.db"} {
+	if code, _, errs := glovebox("token", "create"); code != 0 {
+		t.Fatal(errs)
+	}
+	if err := os.WriteFile(filepath.Join(home, "glovebox.toml"), []byte("[server]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"glovebox.db", "glovebox.db.lock", "hands.db", "tokens.json", "tokens.json.lock", "glovebox.toml"} {
 		path := filepath.Join(home, name)
 		link := filepath.Join(dir, name)
 		if err := os.Symlink(path, link); err != nil {
@@ -29,8 +35,11 @@ func TestExportReplacesFilesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, output := range []string{path, link} {
-			if code, _, errs := glovebox("user", "export", "default", "-o", output); code != exitFailed || !strings.Contains(errs, "belongs to the database") {
+			if code, _, errs := glovebox("user", "export", "default", "-o", output); code != exitFailed || !strings.Contains(errs, "own files") {
 				t.Errorf("export to %s ended with %d: %s", output, code, errs)
+			}
+			if code, _, errs := glovebox("memory", "export", "-o", output); code != exitFailed {
+				t.Errorf("export of memory to %s ended with %d: %s", output, code, errs)
 			}
 		}
 		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
