@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
@@ -260,7 +261,9 @@ func (s *server) importMemory(w http.ResponseWriter, r *http.Request, at place) 
 	}
 	defer done()
 	report, err := transfer.ImportMemory(r.Context(), s.store, at.user.ID, body)
-	if err != nil {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return refuse(http.StatusBadRequest, "body: "+plainJSONError(wrong))
+	} else if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, report)

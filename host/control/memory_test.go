@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -279,6 +280,50 @@ func TestTagsOfEveryUser(t *testing.T) {
 		put := request{method: "PUT", path: path + "/pets", token: s.admin, body: `{"content":"Has a cat."}`, header: map[string]string{"If-Match": tag}}
 		s.want(http.StatusOK, put)
 		s.want(http.StatusPreconditionFailed, put)
+	}
+}
+
+// A body is taken as it is written or not at all.
+func TestBodiesAreTakenAsWritten(t *testing.T) {
+	s := serve(t)
+	for body, says := range map[string]string{
+		`{"content":"a","content":"b"}`:       "there twice",
+		`{"Content":"a"}`:                     "unknown field",
+		`{"content":"a","CONTENT":null}`:      "unknown field",
+		"{\"content\":\"caf\xe9\"}":           "not UTF-8",
+		`{"content":"a","expires_at":7}`:      "2030-12-31T18:00:00Z",
+		`{"content":"a","expires_at":"soon"}`: "2030-12-31T18:00:00Z",
+	} {
+		a := s.want(http.StatusBadRequest, request{method: "PUT", path: "/api/users/default/memory/pets", token: s.byAnna, body: body})
+		if !strings.Contains(a.body, says) || strings.Contains(a.body, "2006") {
+			t.Errorf("%s: %s", body, a.body)
+		}
+	}
+	s.want(http.StatusNotFound, request{method: "GET", path: "/api/users/default/memory/pets", token: s.byAnna})
+	if a := s.want(http.StatusBadRequest, request{method: "POST", path: "/api/users/default/memory/import", token: s.byAnna, body: `[]`}); strings.Contains(a.body, "Go value") {
+		t.Error(a.body)
+	}
+}
+
+// A body that breaks off is its sender's fault, not the server's.
+func TestBodiesThatBreakOff(t *testing.T) {
+	s := serve(t)
+	for _, path := range []string{"/api/users/default/memory/import", "/api/users/default/chat"} {
+		for what, rest := range map[string]string{"length": "Content-Length: 100\r\n\r\n{", "chunk": "Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"} {
+			connection, err := net.Dial("tcp", s.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer connection.Close()
+			fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s", path, s.address, s.byAnna, rest)
+			if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			said, _ := io.ReadAll(connection)
+			if line, _, _ := strings.Cut(string(said), "\r\n"); len(said) > 0 && line != "HTTP/1.1 400 Bad Request" {
+				t.Errorf("%s, %s: %s", path, what, line)
+			}
+		}
 	}
 }
 

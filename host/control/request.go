@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -39,14 +41,54 @@ func readBody(w http.ResponseWriter, r *http.Request, v any) error {
 		return err
 	}
 	defer done()
-	err = decodeStrictly(body, v)
-	if _, tooLong := errors.AsType[*http.MaxBytesError](err); err == nil || tooLong {
+	data, err := io.ReadAll(body)
+	if err != nil {
 		return err
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return refuse(http.StatusRequestTimeout, "the body took too long to come")
+	if !utf8.Valid(data) {
+		return refuse(http.StatusBadRequest, "body: it is not UTF-8")
 	}
-	return refuse(http.StatusBadRequest, "body: "+plainJSONError(err))
+	if err := decodeStrictly(bytes.NewReader(data), v); err != nil {
+		return refuse(http.StatusBadRequest, "body: "+plainJSONError(err))
+	}
+	if err := namedExactly(data, v); err != nil {
+		return refuse(http.StatusBadRequest, "body: "+err.Error())
+	}
+	return nil
+}
+
+// namedExactly refuses an object that names a field twice or in other letters than
+// v does, both of which decoding passes over. Data has been decoded into v, a
+// pointer to a struct without structs in it.
+func namedExactly(data []byte, v any) error {
+	known := map[string]bool{}
+	for field := range reflect.TypeOf(v).Elem().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		known[name] = true
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
+		return err // null
+	}
+	for seen := map[string]bool{}; decoder.More(); {
+		token, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := token.(string)
+		if !known[name] {
+			return fmt.Errorf("unknown field %q", name)
+		}
+		if seen[name] {
+			return fmt.Errorf("the field %q is there twice", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // jsonBody returns a bounded body that says it is JSON. It comes in time or is an
@@ -65,7 +107,21 @@ func jsonBody(w http.ResponseWriter, r *http.Request, limit int64, within time.D
 	}
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(within))
-	return http.MaxBytesReader(w, r.Body, limit), func() { _ = connection.SetReadDeadline(time.Time{}) }, nil
+	return received{http.MaxBytesReader(w, r.Body, limit)}, func() { _ = connection.SetReadDeadline(time.Time{}) }, nil
+}
+
+// received is a body, whose errors are those of whoever sends it.
+type received struct{ from io.Reader }
+
+func (b received) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	if _, tooLong := errors.AsType[*http.MaxBytesError](err); err == nil || err == io.EOF || tooLong {
+		return n, err
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, refuse(http.StatusRequestTimeout, "the body took too long to come")
+	}
+	return n, refuse(http.StatusBadRequest, "body: it did not come whole")
 }
 
 // decodeStrictly reads exactly one JSON value, without fields that v does not
@@ -76,13 +132,8 @@ func decodeStrictly(r io.Reader, v any) error {
 	if err := decoder.Decode(v); err != nil {
 		return err
 	}
-	switch _, err := decoder.Token(); {
-	case err == io.EOF:
+	if _, err := decoder.Token(); err == io.EOF {
 		return nil
-	case err != nil:
-		if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-			return err
-		}
 	}
 	return errors.New("something stands after the JSON value")
 }
@@ -91,6 +142,9 @@ func decodeStrictly(r io.Reader, v any) error {
 func plainJSONError(err error) string {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Sprintf("%s is of the wrong type: %s", nameOr(wrong.Field, "the value"), wrong.Value)
+	}
+	if _, wrong := errors.AsType[*time.ParseError](err); wrong || strings.HasPrefix(err.Error(), "Time.UnmarshalJSON") {
+		return "a time is a string such as 2030-12-31T18:00:00Z"
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "it ends too early"
