@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -226,6 +228,31 @@ func TestChatStreamFails(t *testing.T) {
 		if e.name == "answer" {
 			t.Errorf("half an answer was given: %v", all)
 		}
+	}
+}
+
+// Who closes only its half has gone as well, and is not told that it went well.
+func TestNoSuccessForWhoClosedItsHalf(t *testing.T) {
+	entered := make(chan struct{})
+	s := serve(t, func(up *setup) {
+		up.script.Otherwise(func(_ http.ResponseWriter, r *http.Request, _ openaitest.Request) {
+			close(entered)
+			<-r.Context().Done()
+		})
+	})
+	connection, err := net.Dial("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	const body = `{"text":"Hello."}`
+	fmt.Fprintf(connection, "POST /api/users/default/chat HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", s.address, s.byAnna, len(body), body)
+	<-entered
+	if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if said, _ := io.ReadAll(connection); len(said) > 0 {
+		t.Errorf("the answer is %q", said)
 	}
 }
 

@@ -99,7 +99,9 @@ func (p *problem) logged() bool { return p.Status >= http.StatusInternalServerEr
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p, known := problemOf(err)
 	if r.Context().Err() != nil && (!known || errors.Is(err, context.Canceled)) {
-		return // nobody is there to read it
+		// Nobody is there to read it, and returning would say 200 to who only closed
+		// its half.
+		panic(http.ErrAbortHandler)
 	}
 	if !known || p.logged() {
 		s.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("method", r.Method), slog.String("route", r.Pattern), slog.Int("status", p.Status), slog.Any("error", err))
