@@ -226,6 +226,8 @@ func (t *Tokens) load() error {
 		t.read, t.tokens = nil, nil
 		return nil
 	case err != nil:
+		// What cannot be read is there.
+		t.existed, t.read, t.tokens = true, nil, nil
 		return fmt.Errorf("read tokens: %w", err)
 	}
 	t.existed = true
@@ -242,15 +244,19 @@ func (t *Tokens) load() error {
 }
 
 func readBounded(path string) ([]byte, error) {
+	// Looked at first: to open a pipe waits for who writes it.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w: it is no file", path, ErrDamaged)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
 	// With room for what it has, it is read without being copied.
 	data := bytes.NewBuffer(make([]byte, 0, min(info.Size(), maxTokensFile)+bytes.MinRead))
 	if _, err := data.ReadFrom(io.LimitReader(file, maxTokensFile+1)); err != nil {

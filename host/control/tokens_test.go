@@ -177,6 +177,16 @@ func TestDamagedTokens(t *testing.T) {
 			t.Errorf("%s: the file was written to: %v", name, err)
 		}
 	}
+	// What is no file is not waited for: a directory stands for pipes too.
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Bearer(secret); !errors.Is(err, control.ErrDamaged) {
+		t.Errorf("a directory: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
