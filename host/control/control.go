@@ -261,6 +261,9 @@ func (s *server) enter(route route, w http.ResponseWriter, r *http.Request) erro
 	if at.query = queryOf(r, route.parameters...); at.query.err != nil {
 		return at.query.err
 	}
+	if err := conditions(r); err != nil {
+		return err
+	}
 	connection := http.NewResponseController(w)
 	// The deadlines of the connection are those of whoever reads or writes it: the
 	// handler may take its time, and the last request's are over.
@@ -269,6 +272,19 @@ func (s *server) enter(route route, w http.ResponseWriter, r *http.Request) erro
 		_ = connection.SetReadDeadline(time.Time{})
 	}
 	return route.handle(s, w, r, at)
+}
+
+// conditions refuses a condition that no route looks at: to change something as if
+// it had not been made is what the caller wanted to be kept from.
+func conditions(r *http.Request) error {
+	switch {
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+	case len(r.Header.Values("If-None-Match")) > 0:
+		return refuse(http.StatusBadRequest, "If-None-Match is for GET")
+	case len(r.Header.Values("If-Match")) > 0 && r.Method != http.MethodPut:
+		return refuse(http.StatusBadRequest, "If-Match is for PUT")
+	}
+	return nil
 }
 
 func badUser() *problem {

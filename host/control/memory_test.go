@@ -283,6 +283,24 @@ func TestTagsOfEveryUser(t *testing.T) {
 	}
 }
 
+// A condition that is not looked at changes nothing.
+func TestConditionsAreNotPassedOver(t *testing.T) {
+	s := serve(t)
+	const path = "/api/users/default/memory/pets"
+	s.want(http.StatusOK, request{method: "PUT", path: path, token: s.byAnna, body: `{"content":"Has a cat."}`})
+	for _, r := range []request{
+		{method: "PUT", body: `{"content":"Has a dog."}`, header: map[string]string{"If-None-Match": "*"}},
+		{method: "DELETE", header: map[string]string{"If-Match": `"0.x"`}},
+		{method: "DELETE", header: map[string]string{"If-None-Match": `"0.x"`}},
+	} {
+		r.path, r.token = path, s.byAnna
+		s.want(http.StatusBadRequest, r)
+	}
+	if a := s.want(http.StatusOK, request{method: "GET", path: path, token: s.byAnna}); !strings.Contains(a.body, `"Has a cat."`) || strings.Contains(a.body, "dog") {
+		t.Error(a.body)
+	}
+}
+
 // A body is taken as it is written or not at all.
 func TestBodiesAreTakenAsWritten(t *testing.T) {
 	s := serve(t)
