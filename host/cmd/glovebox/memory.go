@@ -174,6 +174,9 @@ func (a *app) memorySet() *cobra.Command {
 				if err != nil {
 					return usagef("--expires %q: write a time such as 2030-12-31T18:00:00Z", expires)
 				}
+				if !at.After(time.Now()) {
+					return usagef("--expires %s has passed: glovebox memory delete forgets a topic", expires)
+				}
 				topic.ExpiresAt = at
 			}
 			return a.changing(c, &w, func(store memory.Store, user memory.User, agent memory.AgentID) error {
