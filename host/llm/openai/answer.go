@@ -462,7 +462,12 @@ func (c *call) write(piece string) {
 func (a *answer) toolCalls() []llm.ToolCall {
 	var all []llm.ToolCall
 	for _, c := range a.calls {
-		all = append(all, llm.ToolCall{ID: c.id, Name: c.name, Input: c.input})
+		call := llm.ToolCall{ID: c.id, Name: c.name, Input: c.input}
+		if a.reason == "length" && c == a.latest && !c.closed {
+			// Without any arguments yet it would be a call that needs none.
+			call.Input, call.Fault = nil, "the arguments were cut off"
+		}
+		all = append(all, call)
 	}
 	return llm.ParseToolCalls(all)
 }

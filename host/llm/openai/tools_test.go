@@ -160,6 +160,25 @@ func TestCallsThatNobodyOffered(t *testing.T) {
 	}
 }
 
+// A call that was cut off before its arguments is none without arguments.
+func TestACallThatIsCutOff(t *testing.T) {
+	for arguments, whole := range map[string]bool{``: false, `{`: false, `{\"q\":\"a`: false, `{}`: true, `{\"q\":\"a\"}`: true} {
+		said := `{"tool_calls":[{"index":0,"id":"a","function":{"name":"search","arguments":"{}"}},{"index":1,"id":"b","function":{"name":"search","arguments":"` + arguments + `"}}]}`
+		for _, body := range []string{
+			`{"choices":[{"index":0,"message":` + said + `,"finish_reason":"length"}]}`,
+			"data: {\"choices\":[{\"index\":0,\"delta\":" + said + ",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n",
+		} {
+			_, m := offline(t, openai.Config{}, openaitest.Status(http.StatusOK, body))
+			r := prompt()
+			r.Tools = []llm.Tool{{Name: "search"}}
+			got, err := m.Complete(t.Context(), r)
+			if err != nil || len(got.ToolCalls) != 2 || got.ToolCalls[0].Fault != "" || (got.ToolCalls[1].Fault == "") != whole {
+				t.Errorf("%s: got %+v, %v", arguments, got, err)
+			}
+		}
+	}
+}
+
 func TestParametersThatAreNoObject(t *testing.T) {
 	for _, parameters := range []string{`[]`, `null`, `{`, ``} {
 		script, m := offline(t, openai.Config{})
