@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -144,7 +145,10 @@ func (f *fold) add(e event) error {
 			f.say(e.Delta.Text)
 		}
 	case "message_delta":
-		f.stop = e.Delta.StopReason
+		// Some servers send another one, with what it cost alone.
+		if e.Delta.StopReason != "" {
+			f.stop = e.Delta.StopReason
+		}
 		if e.Usage != nil {
 			return json.Unmarshal(e.Usage, &f.usage)
 		}
@@ -255,6 +259,8 @@ func plainJSON(v any) json.RawMessage {
 // readStream reads the events of an answer to the last. Errors are for
 // remote.Exchange.Broken.
 func (f *fold) readStream(x *remote.Exchange, raw *http.Response) error {
+	// Comments keep a connection alive, too, and the decoder says nothing of them.
+	raw.Body = &commented{ReadCloser: raw.Body, begins: true, heard: x.Alive}
 	decoder := ssestream.NewDecoder(raw)
 	for !f.ended {
 		x.Alive()
@@ -284,6 +290,26 @@ func (f *fold) readStream(x *remote.Exchange, raw *http.Response) error {
 		return err
 	}
 	return remote.ErrCut
+}
+
+// commented is the body of a stream; heard is told when a comment has come.
+type commented struct {
+	io.ReadCloser
+	begins bool // a line begins next
+	heard  func()
+}
+
+func (c *commented) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	comment := false
+	for _, v := range b[:n] {
+		comment = comment || c.begins && v == ':'
+		c.begins = v == '\n' || v == '\r'
+	}
+	if comment {
+		c.heard()
+	}
+	return n, err
 }
 
 // streamFault explains an error that came in place of an event: the status was

@@ -194,6 +194,24 @@ func TestStreamsEnd(t *testing.T) {
 			})
 		})
 	}
+	// Nor is a server silent that sends comments, as proxies do.
+	synctest.Test(t, func(t *testing.T) {
+		commenting := func(w http.ResponseWriter, r *http.Request, sent anthropictest.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 5 {
+				if _, err := io.WriteString(w, ": wait\n\n"); err != nil {
+					return
+				}
+				time.Sleep(20 * time.Second)
+			}
+			anthropictest.Text("here it is")(w, r, sent)
+		}
+		_, m := offline(t, anthropic.Config{MaxRetries: never}, commenting)
+		got, err := m.Stream(t.Context(), prompt(), func(string) {})
+		if err != nil || got.Text != "here it is" {
+			t.Errorf("after comments: %+v, %v", got, err)
+		}
+	})
 	// A listener that takes its time is no silence of the server.
 	synctest.Test(t, func(t *testing.T) {
 		_, m := offline(t, anthropic.Config{}, anthropictest.Text("four words of it"))
@@ -206,6 +224,18 @@ func TestStreamsEnd(t *testing.T) {
 			t.Errorf("got %+v in %d pieces, %v", got, pieces, err)
 		}
 	})
+}
+
+// What an answer cost may come after why it ended.
+func TestTheReasonStays(t *testing.T) {
+	_, m := offline(t, anthropic.Config{}, anthropictest.Events(
+		"data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"a\"}}\n\n"+
+			"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"}}\n\n"+
+			"data: {\"type\":\"message_delta\",\"delta\":{},\"usage\":{\"output_tokens\":3}}\n\n"+
+			"data: {\"type\":\"message_stop\"}\n\n"))
+	if got, err := m.Complete(t.Context(), prompt()); err != nil || !got.Truncated || got.OutputTokens != 3 {
+		t.Errorf("got %+v, %v", got, err)
+	}
 }
 
 // Whatever a server sends as events, the answer is bounded, is what was heard, and
