@@ -9,11 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/anthropic"
 	"github.com/gloveboxhq/glovebox/host/llm/anthropic/anthropictest"
+	"github.com/gloveboxhq/glovebox/memory"
 )
 
 // thinking is a host whose model is a server that speaks the Messages protocol and
@@ -127,6 +130,49 @@ func TestThoughtsBehindAChangedPrefix(t *testing.T) {
 			}
 			if !changed {
 				t.Error("nothing had to go")
+			}
+		})
+	}
+}
+
+// The thoughts of a turn that was interrupted among its tools stand in the next
+// prompt as long as nothing before them has changed. A summary, or another process
+// that does not know what stood there, lets them go: else the session's every next
+// prompt is refused.
+func TestThoughtsOfAnInterruptedTurn(t *testing.T) {
+	long := strings.Repeat("and so on ", 130)
+	const turns = 6
+	for name, test := range map[string]struct {
+		between func(t *testing.T, h *host.Host, session memory.SessionID)
+		kept    int
+	}{
+		"nothing between": {func(*testing.T, *host.Host, memory.SessionID) {}, 1},
+		"a summary between": {func(t *testing.T, h *host.Host, session memory.SessionID) {
+			report, err := h.Compact(t.Context(), userNamed(t, h, ""), session)
+			if err != nil || !report.Sweep.Changed() {
+				t.Fatalf("%+v, %v", report, err)
+			}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := append(slices.Repeat([]anthropictest.Answer{anthropictest.Text("Fine.")}, turns),
+				anthropictest.Calls(anthropictest.Thought("Look."), anthropictest.Call("toolu_1", "look", `{}`)),
+				anthropictest.Fault(401, "authentication_error", "no"), anthropictest.Text("Done."))
+			server := anthropictest.NewServer(t, answers...)
+			config := host.Config{Summarizer: compaction.NewOffline(), Compaction: host.CompactionConfig{KeepRecent: 4}}
+			h := thinking(t, config, server, &testTool{name: "look"})
+			var answer host.Answer
+			for range turns {
+				answer = send(t, h, host.Message{Session: answer.Session, Text: long})
+			}
+			if _, err := h.Send(t.Context(), host.Message{Session: answer.Session, Text: "Look."}); !errors.Is(err, llm.ErrAuth) {
+				t.Fatal(err)
+			}
+			test.between(t, h, answer.Session)
+			send(t, h, host.Message{Session: answer.Session, Text: "And?"})
+			requests := server.Requests()
+			if got := thoughtsIn(requests[len(requests)-1]); len(got) != test.kept {
+				t.Errorf("thoughts %q", got)
 			}
 		})
 	}

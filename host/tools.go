@@ -167,8 +167,8 @@ type course struct {
 	// drainUntil is when the turn has waited enough for mini-dreams; zero before
 	// the first.
 	drainUntil time.Time
-	// noCalls says that the tools have had their rounds, begun that there was one.
-	noCalls, begun bool
+	// noCalls says that the tools have had their rounds.
+	noCalls bool
 	// noThoughts leaves the model's thoughts out of the rest of the turn.
 	noThoughts bool
 	// relieved says that compaction had its chance to make room.
@@ -205,8 +205,9 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
 			return fail(fmt.Errorf("assemble prompt: %w", err))
 		}
-		if c.begun && !c.noThoughts && !answer.Report.PrefixReuse.Whole && answer.Prompt.HasThoughts() {
-			// They are bound to what stood before them.
+		if !c.noThoughts && !answer.Report.PrefixReuse.Whole && answer.Prompt.HasThoughts() {
+			// They are bound to what stood before them, those of a turn that was
+			// interrupted too: compaction may have come since.
 			c.noThoughts = true
 			continue
 		}
@@ -235,7 +236,6 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 			switch {
 			case err == nil:
 				h.traces.put(turn.Session, answer.Report.Trace)
-				c.begun = true
 				return frontier, response, nil
 			case !errors.Is(err, llm.ErrContextTooLong):
 				return fail(fmt.Errorf("ask the model: %w", err))
