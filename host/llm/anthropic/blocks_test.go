@@ -15,6 +15,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/anthropic"
 	"github.com/gloveboxhq/glovebox/host/llm/anthropic/anthropictest"
+	"github.com/gloveboxhq/glovebox/host/llm/internal/remote/remotetest"
 )
 
 const parameters = `{"type":"object","required":["query"],"properties":{"query":{"type":"string"}}}`
@@ -27,13 +28,13 @@ func tools() []llm.Tool {
 }
 
 func TestParallelCallsAndTheirResults(t *testing.T) {
-	bothWays(t, func(t *testing.T, ask asker) {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
 		s := anthropictest.NewServer(t,
 			anthropictest.Calls(anthropictest.Words("Let me see."), anthropictest.Call("toolu_1", "search", `{"query":"parrot <b>"}`), anthropictest.Call("toolu_2", "now", "{}")),
 			anthropictest.Text("Marta does."))
 		m := open(t, anthropic.Config{BaseURL: s.BaseURL})
 		r := llm.Request{Messages: []llm.Message{{Role: llm.RoleUser, Text: "Who feeds the parrot?"}}, Tools: tools()}
-		got, err := ask(m, t.Context(), r)
+		got, err := ask(t.Context(), m, r)
 		want := llm.Response{
 			Text: "Let me see.", InputTokens: anthropictest.InputTokens, OutputTokens: anthropictest.OutputTokens, Model: "test-model",
 			ToolCalls: []llm.ToolCall{
@@ -56,7 +57,7 @@ func TestParallelCallsAndTheirResults(t *testing.T) {
 				{ID: "toolu_1", Name: "search", Text: "Marta"},
 			}})
 		r.NoCalls = true
-		if got, err := ask(m, t.Context(), r); err != nil || got.Text != "Marta does." || got.ToolCalls != nil {
+		if got, err := ask(t.Context(), m, r); err != nil || got.Text != "Marta does." || got.ToolCalls != nil {
 			t.Fatalf("got %+v, %v", got, err)
 		}
 		sent = s.Requests()[1]
@@ -73,20 +74,20 @@ user: #toolu_2=[the tool failed]! #toolu_1=Marta Be quick.`; got != want {
 
 // Thoughts come back as they went, with every byte that JSON allows them.
 func TestThoughtsGoBack(t *testing.T) {
-	bothWays(t, func(t *testing.T, ask asker) {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
 		thought := "If 1 < 2 && \"so\"\n– then é, \u2028 and 😀."
 		s := anthropictest.NewServer(t,
 			anthropictest.Calls(anthropictest.Thought(thought), anthropictest.Redacted("secret"), anthropictest.Words("Let me see."), anthropictest.Call("toolu_1", "now", "{}")),
 			anthropictest.Text("Noon."), anthropictest.Text("Noon."), anthropictest.Text("Noon."))
 		m := open(t, anthropic.Config{BaseURL: s.BaseURL})
 		r := llm.Request{System: "Be kind.", CacheSystem: true, Messages: []llm.Message{{Role: llm.RoleUser, Text: "What time is it?", Breakpoint: true}}, Tools: tools()}
-		got, err := ask(m, t.Context(), r)
+		got, err := ask(t.Context(), m, r)
 		if err != nil || len(got.Thinking) != 2 || got.Provider != anthropic.Provider || got.Text != "Let me see." || len(got.ToolCalls) != 1 {
 			t.Fatalf("got %+v, %v", got, err)
 		}
 		answer := llm.Message{Role: llm.RoleAssistant, Thinking: got.Thinking, Provider: got.Provider, Text: got.Text, ToolCalls: got.ToolCalls, Breakpoint: true}
 		r.Messages = append(r.Messages, answer, llm.Message{Role: llm.RoleUser, ToolResults: []llm.ToolResult{{ID: "toolu_1", Name: "now", Text: "12:00"}}, Breakpoint: true})
-		if _, err := ask(m, t.Context(), r); err != nil {
+		if _, err := ask(t.Context(), m, r); err != nil {
 			t.Fatal(err)
 		}
 		sent := s.Requests()[1].Messages[1].Content
@@ -110,7 +111,7 @@ func TestThoughtsGoBack(t *testing.T) {
 			changed := r
 			changed.Messages = slices.Clone(r.Messages)
 			change(&changed.Messages[1])
-			if _, err := ask(m, t.Context(), changed); err != nil {
+			if _, err := ask(t.Context(), m, changed); err != nil {
 				t.Fatal(err)
 			}
 			all := s.Requests()
@@ -152,11 +153,11 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 // Thoughts behind words have no place in a Message: then none is kept.
 func TestThoughtsBehindWords(t *testing.T) {
-	bothWays(t, func(t *testing.T, ask asker) {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
 		s := anthropictest.NewServer(t, anthropictest.Calls(anthropictest.Thought("a"), anthropictest.Words("Hm."), anthropictest.Thought("b"), anthropictest.Call("toolu_1", "now", "{}")))
 		r := prompt()
 		r.Tools = tools()
-		got, err := ask(open(t, anthropic.Config{BaseURL: s.BaseURL}), t.Context(), r)
+		got, err := ask(t.Context(), open(t, anthropic.Config{BaseURL: s.BaseURL}), r)
 		if err != nil || got.Thinking != nil || got.Provider != "" || got.Text != "Hm." || len(got.ToolCalls) != 1 {
 			t.Errorf("got %+v, %v", got, err)
 		}
@@ -246,11 +247,11 @@ func TestHostileCalls(t *testing.T) {
 		{"cut off", []anthropictest.Saying{anthropictest.Call("a", "search", "{}"), anthropictest.Call("b", "search", "{}")}, "max_tokens", 2, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			bothWays(t, func(t *testing.T, ask asker) {
+			bothWays(t, func(t *testing.T, ask remotetest.Ask) {
 				s := anthropictest.NewServer(t, anthropictest.Finished(test.stop, test.said...))
 				r := prompt()
 				r.Tools = tools()
-				got, err := ask(open(t, anthropic.Config{BaseURL: s.BaseURL, MaxRetries: never}), t.Context(), r)
+				got, err := ask(t.Context(), open(t, anthropic.Config{BaseURL: s.BaseURL, MaxRetries: never}), r)
 				if err != nil || len(got.ToolCalls) != test.calls {
 					t.Fatalf("%d calls, %v", len(got.ToolCalls), err)
 				}
@@ -294,14 +295,14 @@ func TestForeignIDs(t *testing.T) {
 
 // A model that was offered nothing calls nothing, whatever it says.
 func TestCallsThatNobodyOffered(t *testing.T) {
-	bothWays(t, func(t *testing.T, ask asker) {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
 		call := anthropictest.Call("a", "search", "{}")
 		s := anthropictest.NewServer(t, anthropictest.Calls(anthropictest.Words("Hello."), call), anthropictest.Calls(call))
 		m := open(t, anthropic.Config{BaseURL: s.BaseURL, MaxRetries: never})
-		if got, err := ask(m, t.Context(), prompt()); err != nil || got.Text != "Hello." || got.ToolCalls != nil {
+		if got, err := ask(t.Context(), m, prompt()); err != nil || got.Text != "Hello." || got.ToolCalls != nil {
 			t.Errorf("got %+v, %v", got, err)
 		}
-		if got, err := ask(m, t.Context(), prompt()); !errors.Is(err, llm.ErrEmpty) || got.ToolCalls != nil {
+		if got, err := ask(t.Context(), m, prompt()); !errors.Is(err, llm.ErrEmpty) || got.ToolCalls != nil {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})

@@ -212,6 +212,16 @@ func TestStreamsEnd(t *testing.T) {
 			t.Errorf("after comments: %+v, %v", got, err)
 		}
 	})
+	// Who did not ask for a stream has one Timeout for all of it.
+	synctest.Test(t, func(t *testing.T) {
+		_, m := offline(t, anthropic.Config{MaxRetries: 5}, pinging)
+		began := time.Now()
+		_, err := m.Complete(t.Context(), prompt())
+		checkError(t, err, llm.ErrUnavailable, "http://model.test")
+		if took := time.Since(began); took != 30*time.Second || !strings.Contains(err.Error(), "no answer within 30s") {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
 	// A listener that takes its time is no silence of the server.
 	synctest.Test(t, func(t *testing.T) {
 		_, m := offline(t, anthropic.Config{}, anthropictest.Text("four words of it"))

@@ -10,19 +10,10 @@ import (
 	"testing"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/internal/remote/remotetest"
 	"github.com/gloveboxhq/glovebox/host/llm/openai"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 )
-
-// asks are the ways to ask.
-var asks = map[string]func(*testing.T, *openai.Model, llm.Request) (llm.Response, error){
-	"complete": func(t *testing.T, m *openai.Model, r llm.Request) (llm.Response, error) {
-		return m.Complete(t.Context(), r)
-	},
-	"stream": func(t *testing.T, m *openai.Model, r llm.Request) (llm.Response, error) {
-		return m.Stream(t.Context(), r, func(string) {})
-	},
-}
 
 // refuses answers 400 or 422 as servers do that do not know a parameter.
 func refuses(param string) map[string]openaitest.Answer {
@@ -66,24 +57,24 @@ func formOf(t *testing.T, sent openaitest.Request) string {
 // A server is held to the schema as far as it can be, and asked once.
 func TestSchemas(t *testing.T) {
 	answer := openaitest.Text(`{"z":"1","a":"2"}`)
-	for way, ask := range asks {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
 		all := refuses("response_format")
 		all["by its type"] = openaitest.Fault(400, "", "", "This model does not support response format `json_schema`.")
 		for how, refuses := range all {
 			for refusals, want := range []string{"held", "any JSON", "words"} {
-				t.Run(fmt.Sprintf("%s, refused %d times %s", way, refusals, how), func(t *testing.T) {
+				t.Run(fmt.Sprintf("refused %d times %s", refusals, how), func(t *testing.T) {
 					s := openaitest.NewServer(t, append(slices.Repeat([]openaitest.Answer{refuses}, refusals), answer, answer, answer)...)
 					m := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never})
 					r := prompt()
 					r.Schema = &form
 					for range 2 {
-						if got, err := ask(t, m, r); err != nil || got.Text != `{"z":"1","a":"2"}` {
+						if got, err := ask(t.Context(), m, r); err != nil || got.Text != `{"z":"1","a":"2"}` {
 							t.Fatalf("%+v, %v", got, err)
 						}
 						r.System = "" // that of the schema is enough
 					}
 					r.Schema = nil
-					if _, err := ask(t, m, r); err != nil {
+					if _, err := ask(t.Context(), m, r); err != nil {
 						t.Fatal(err)
 					}
 					var sent []string
@@ -97,7 +88,7 @@ func TestSchemas(t *testing.T) {
 				})
 			}
 		}
-	}
+	})
 }
 
 func TestAServerThatRefusesAnyFormIsAskedNoMore(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 )
 
 // collect asks for a stream and returns what was given out, too.
-func collect(ctx context.Context, m *openai.Model, r llm.Request) (got llm.Response, pieces []string, err error) {
+func collect(ctx context.Context, m llm.Streamer, r llm.Request) (got llm.Response, pieces []string, err error) {
 	got, err = m.Stream(ctx, r, func(text string) { pieces = append(pieces, text) })
 	return got, pieces, err
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/gloveboxhq/glovebox/host/llm/internal/remote/remotetest"
 )
 
 // InputTokens and OutputTokens are what every answer says that it cost.
@@ -241,14 +243,7 @@ func Body(body string) Answer { return Status(http.StatusOK, body) }
 
 // Status answers a status with a body. Headers follow as names and values.
 func Status(code int, body string, headers ...string) Answer {
-	return func(w http.ResponseWriter, _ *http.Request, _ Request) {
-		w.Header().Set("Content-Type", "application/json")
-		for i := 0; i+1 < len(headers); i += 2 {
-			w.Header().Set(headers[i], headers[i+1])
-		}
-		w.WriteHeader(code)
-		io.WriteString(w, body)
-	}
+	return remotetest.Status[Request](code, body, headers...)
 }
 
 // Fault answers an error as Anthropic writes it.
@@ -264,20 +259,13 @@ func RateLimited(retryAfter string) Answer {
 	return Status(http.StatusTooManyRequests, `{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`, "Retry-After", retryAfter)
 }
 
-// BrokenOff begins an answer and closes the connection in the middle of it.
+// BrokenOff begins an answer, whole, and closes the connection in the middle of it.
 func BrokenOff() Answer {
-	return func(w http.ResponseWriter, r *http.Request, sent Request) {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"type":"message","content":[{"type":"te`)
-		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	}
+	return remotetest.BrokenOff[Request](`{"type":"message","content":[{"type":"te`)
 }
 
 // Disconnected closes the connection without a word more.
-func Disconnected() Answer {
-	return func(http.ResponseWriter, *http.Request, Request) { panic(http.ErrAbortHandler) }
-}
+func Disconnected() Answer { return remotetest.Disconnected[Request]() }
 
 // Ended ends the answer as if it were whole.
 func Ended() Answer { return func(http.ResponseWriter, *http.Request, Request) {} }
@@ -286,33 +274,19 @@ func Ended() Answer { return func(http.ResponseWriter, *http.Request, Request) {
 // the first byte of then only after release is closed, or nothing if the client
 // goes first; a nil release is never closed.
 func Stalled(entered chan<- struct{}, release <-chan struct{}, then Answer) Answer {
-	return func(w http.ResponseWriter, r *http.Request, sent Request) {
-		if entered != nil {
-			close(entered)
-		}
-		select {
-		case <-release:
-			then(w, r, sent)
-		case <-r.Context().Done():
-		}
-	}
+	return remotetest.Stalled(entered, release, then)
 }
 
 // Endless streams text, or sends one, that never ends.
 func Endless() Answer {
+	more := strings.Repeat("a", 1<<16)
 	return func(w http.ResponseWriter, r *http.Request, sent Request) {
-		more := strings.Repeat("a", 1<<16)
-		if sent.Stream {
-			stream(w, r, events(sent, Usage{}, "", Words("a"))[:3]...)
-			more = `event: content_block_delta` + "\n" + `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + more + `"}}` + "\n\n"
-		} else {
-			w.Header().Set("Content-Type", "application/json")
-			io.WriteString(w, `{"type":"message","content":[{"type":"text","text":"`)
+		if !sent.Stream {
+			remotetest.Endless[Request](`{"type":"message","content":[{"type":"text","text":"`, more)(w, r, sent)
+			return
 		}
-		for r.Context().Err() == nil {
-			if _, err := io.WriteString(w, more); err != nil {
-				return
-			}
-		}
+		stream(w, r, events(sent, Usage{}, "", Words("a"))[:3]...)
+		delta := `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + more + `"}}`
+		remotetest.Endless[Request]("", "event: content_block_delta\ndata: "+delta+"\n\n")(w, r, sent)
 	}
 }

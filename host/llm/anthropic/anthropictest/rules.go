@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Block is one part of a message, or of the system text. Its Type says which of
@@ -114,7 +113,7 @@ const maxRequestBytes = 64 << 20
 
 // read takes a request apart and returns what is wrong with it.
 func read(r *http.Request) (Request, error) {
-	sent := Request{Header: r.Header.Clone(), At: time.Now()}
+	sent := Request{Header: r.Header.Clone()}
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/messages" || r.URL.RawQuery != "" {
 		return sent, fmt.Errorf("%s %s", r.Method, r.URL.RequestURI())
 	}

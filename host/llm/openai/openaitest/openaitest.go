@@ -4,17 +4,15 @@
 package openaitest
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
+
+	"github.com/gloveboxhq/glovebox/host/llm/internal/remote/remotetest"
 )
 
 // Key is the API key that a Script expects as a bearer token.
@@ -71,10 +69,9 @@ type Request struct {
 	// StreamOptions only with Stream.
 	StreamOptions  *StreamOptions  `json:"stream_options"`
 	ResponseFormat *ResponseFormat `json:"response_format"`
-	// Header is the request's, At when it came, and From the client's address, which
-	// is that of its connection.
+	// Header is the request's, and From the client's address, which is that of its
+	// connection.
 	Header http.Header `json:"-"`
-	At     time.Time   `json:"-"`
 	From   string      `json:"-"`
 }
 
@@ -98,139 +95,33 @@ type JSONSchema struct {
 
 // Answer is one step of a script. It runs on the server's goroutine; the HTTP
 // request's context is done when the client has gone.
-type Answer func(w http.ResponseWriter, r *http.Request, sent Request)
+type Answer = remotetest.Answer[Request]
 
-// Script is the server without a network: it is an http.Handler, and an
-// http.RoundTripper for a client that is to reach it without one, as under
-// testing/synctest. It is safe for concurrent use.
-type Script struct {
-	t testing.TB
-
-	mu        sync.Mutex
-	answers   []Answer
-	otherwise Answer
-	requests  []Request
-}
+// Script is the server without a network: an http.Handler and an http.RoundTripper,
+// safe for concurrent use. Otherwise sets what it answers when it has ended;
+// Requests and Times say what came, and when.
+type Script = remotetest.Script[Request]
 
 // NewScript returns a script that gives one answer after the other. A request
 // outside the protocol, and one too many, fail t.
-func NewScript(t testing.TB, answers ...Answer) *Script { return &Script{t: t, answers: answers} }
-
-// Otherwise sets the answer to the requests that come when the script has
-// ended, and returns s.
-func (s *Script) Otherwise(a Answer) *Script {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.otherwise = a
-	return s
+func NewScript(t testing.TB, answers ...Answer) *Script {
+	return remotetest.NewScript(t, read, answers...)
 }
 
-// Requests returns what came so far, in the order in which it came.
-func (s *Script) Requests() []Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]Request(nil), s.requests...)
+// Server is a Script on a loopback port. Its BaseURL ends in /v1.
+type Server = remotetest.Server[Request]
+
+// NewServer starts a server that answers by a script, and stops it when t ends.
+func NewServer(t testing.TB, answers ...Answer) *Server {
+	return remotetest.NewServer(t, NewScript(t, answers...), "/v1")
 }
-
-// ServeHTTP checks, keeps and answers one request.
-func (s *Script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	sent, err := read(r)
-	if err != nil {
-		s.t.Errorf("openaitest: a request outside the protocol: %v", err)
-		http.Error(w, "outside the protocol", http.StatusBadRequest)
-		return
-	}
-	s.mu.Lock()
-	n := len(s.requests)
-	s.requests = append(s.requests, sent)
-	answer := s.otherwise
-	if n < len(s.answers) {
-		answer = s.answers[n]
-	}
-	s.mu.Unlock()
-	if answer == nil {
-		s.t.Errorf("openaitest: request %d of a script of %d answers", n+1, len(s.answers))
-		http.Error(w, "the script has ended", http.StatusBadRequest)
-		return
-	}
-	answer(w, r, sent)
-}
-
-// RoundTrip serves one request without a network. What the Answer writes is read
-// as it comes; one that panics with http.ErrAbortHandler is a connection that
-// breaks.
-func (s *Script) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, writer := io.Pipe()
-	wire := &wire{header: http.Header{}, body: writer, begun: make(chan *http.Response, 1)}
-	broken := make(chan struct{})
-	stop := context.AfterFunc(r.Context(), func() { body.CloseWithError(r.Context().Err()) })
-	go func() {
-		defer stop()
-		defer func() {
-			switch p := recover(); p {
-			case nil:
-				wire.WriteHeader(http.StatusOK)
-				writer.Close()
-			case http.ErrAbortHandler:
-				writer.CloseWithError(io.ErrUnexpectedEOF)
-				close(broken)
-			default:
-				panic(p)
-			}
-		}()
-		s.ServeHTTP(wire, r)
-	}()
-	select {
-	case response := <-wire.begun:
-		response.Body, response.Request = body, r
-		return response, nil
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
-	case <-broken:
-		select {
-		case response := <-wire.begun: // both at once
-			response.Body, response.Request = body, r
-			return response, nil
-		default:
-			return nil, io.ErrUnexpectedEOF
-		}
-	}
-}
-
-// wire is the server's end of a RoundTrip. It is used by one goroutine.
-type wire struct {
-	header http.Header
-	body   *io.PipeWriter
-	begun  chan *http.Response // of one
-	status int
-}
-
-func (w *wire) Header() http.Header { return w.header }
-
-func (w *wire) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-		w.begun <- &http.Response{
-			StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-			Header: w.header.Clone(), ContentLength: -1,
-		}
-	}
-}
-
-func (w *wire) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return w.body.Write(b)
-}
-
-// Flush sends what there is of an answer: at the least that there will be one.
-func (w *wire) Flush() { w.WriteHeader(http.StatusOK) }
 
 // maxRequestBytes is more than any test sends.
 const maxRequestBytes = 64 << 20
 
 // read takes a request apart and returns what is wrong with it.
 func read(r *http.Request) (Request, error) {
-	sent := Request{Header: r.Header.Clone(), At: time.Now(), From: r.RemoteAddr}
+	sent := Request{Header: r.Header.Clone(), From: r.RemoteAddr}
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || r.URL.RawQuery != "" {
 		return sent, fmt.Errorf("%s %s", r.Method, r.URL.RequestURI())
 	}
@@ -362,22 +253,6 @@ func isObject(arguments string) bool {
 	return json.Unmarshal([]byte(arguments), &object) == nil && object != nil
 }
 
-// Server is a Script on a loopback port.
-type Server struct {
-	*Script
-	// BaseURL ends in /v1.
-	BaseURL string
-}
-
-// NewServer starts a server that answers by a script, and stops it when t ends.
-func NewServer(t testing.TB, answers ...Answer) *Server {
-	t.Helper()
-	script := NewScript(t, answers...)
-	server := httptest.NewServer(script)
-	t.Cleanup(server.Close)
-	return &Server{Script: script, BaseURL: server.URL + "/v1"}
-}
-
 // InputTokens and OutputTokens are what every answer says that it cost.
 const (
 	InputTokens  = 11
@@ -439,14 +314,7 @@ func Body(body string) Answer { return Status(http.StatusOK, body) }
 
 // Status answers a status with a body. Headers follow as names and values.
 func Status(code int, body string, headers ...string) Answer {
-	return func(w http.ResponseWriter, _ *http.Request, _ Request) {
-		w.Header().Set("Content-Type", "application/json")
-		for i := 0; i+1 < len(headers); i += 2 {
-			w.Header().Set(headers[i], headers[i+1])
-		}
-		w.WriteHeader(code)
-		io.WriteString(w, body)
-	}
+	return remotetest.Status[Request](code, body, headers...)
 }
 
 // Fault answers an error as OpenAI writes it: param is null if it is "".
@@ -470,32 +338,20 @@ func RateLimited(retryAfter string) Answer {
 
 // BrokenOff begins an answer, whole, and closes the connection in the middle of it.
 func BrokenOff() Answer {
-	return func(w http.ResponseWriter, r *http.Request, sent Request) {
-		w.Header().Set("Content-Length", "1000")
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assis`)
-		http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	}
+	return remotetest.BrokenOff[Request](`{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assis`)
 }
 
 // Disconnected closes the connection without a word.
-func Disconnected() Answer {
-	return func(http.ResponseWriter, *http.Request, Request) { panic(http.ErrAbortHandler) }
-}
+func Disconnected() Answer { return remotetest.Disconnected[Request]() }
 
 // Stalled closes entered, if it is not nil, when the request is there, and sends
 // the first byte of then only after release is closed, or nothing if the client
 // goes first; a nil release is never closed.
 func Stalled(entered chan<- struct{}, release <-chan struct{}, then Answer) Answer {
-	return func(w http.ResponseWriter, r *http.Request, sent Request) {
-		if entered != nil {
-			close(entered)
-		}
-		select {
-		case <-release:
-			then(w, r, sent)
-		case <-r.Context().Done():
-		}
-	}
+	return remotetest.Stalled(entered, release, then)
+}
+
+// Endless is a text, whole, that never ends.
+func Endless() Answer {
+	return remotetest.Endless[Request](`{"choices":[{"message":{"content":"`, strings.Repeat("a", 1<<16))
 }
