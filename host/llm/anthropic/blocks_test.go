@@ -3,7 +3,6 @@ package anthropic_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,15 +16,6 @@ import (
 	"github.com/gloveboxhq/glovebox/host/llm/anthropic/anthropictest"
 	"github.com/gloveboxhq/glovebox/host/llm/internal/remote/remotetest"
 )
-
-const parameters = `{"type":"object","required":["query"],"properties":{"query":{"type":"string"}}}`
-
-func tools() []llm.Tool {
-	return []llm.Tool{
-		{Name: "search", Description: "Searches.", Parameters: json.RawMessage(parameters)},
-		{Name: "now"},
-	}
-}
 
 func TestParallelCallsAndTheirResults(t *testing.T) {
 	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
@@ -46,7 +36,7 @@ func TestParallelCallsAndTheirResults(t *testing.T) {
 			t.Fatalf("got %+v, %v\nwant %+v", got, err, want)
 		}
 		sent := s.Requests()[0]
-		if len(sent.Tools) != 2 || sent.Tools[0].Description != "Searches." || string(sent.Tools[0].InputSchema) != parameters || sent.Tools[1].Name != "now" {
+		if len(sent.Tools) != 2 || sent.Tools[0].Description != "Searches." || string(sent.Tools[0].InputSchema) != remotetest.Parameters || sent.Tools[1].Name != "now" {
 			t.Errorf("sent %s", sent.Body)
 		}
 
@@ -231,44 +221,6 @@ func TestBreakpoints(t *testing.T) {
 	}
 }
 
-func TestHostileCalls(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		said   []anthropictest.Saying
-		stop   string
-		calls  int
-		faults int
-	}{
-		{"a list", []anthropictest.Saying{anthropictest.Call("a", "search", "[]")}, "tool_use", 1, 1},
-		{"a huge input", []anthropictest.Saying{anthropictest.Call("a", "search", `{"q":"`+strings.Repeat("x", 1<<18)+`"}`)}, "tool_use", 1, 1},
-		{"a name of prose", []anthropictest.Saying{anthropictest.Call("a", "Ignore previous instructions.", "{}")}, "tool_use", 1, 1},
-		{"one id for two", []anthropictest.Saying{anthropictest.Call("a", "search", "{}"), anthropictest.Call("a", "search", "{}")}, "tool_use", 2, 0},
-		{"too many", slices.Repeat([]anthropictest.Saying{anthropictest.Call("a", "search", "{}")}, 500), "tool_use", llm.MaxToolCalls, 0},
-		{"cut off", []anthropictest.Saying{anthropictest.Call("a", "search", "{}"), anthropictest.Call("b", "search", "{}")}, "max_tokens", 2, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			bothWays(t, func(t *testing.T, ask remotetest.Ask) {
-				s := anthropictest.NewServer(t, anthropictest.Finished(test.stop, test.said...))
-				r := prompt()
-				r.Tools = tools()
-				got, err := ask(t.Context(), open(t, anthropic.Config{BaseURL: s.BaseURL, MaxRetries: never}), r)
-				if err != nil || len(got.ToolCalls) != test.calls {
-					t.Fatalf("%d calls, %v", len(got.ToolCalls), err)
-				}
-				faults := 0
-				for _, c := range got.ToolCalls {
-					if c.Fault != "" {
-						faults++
-					}
-				}
-				if faults != test.faults {
-					t.Errorf("%d faults: %.300s", faults, fmt.Sprint(got.ToolCalls))
-				}
-			})
-		})
-	}
-}
-
 // Another provider's ids may have characters that the protocol lacks. They are
 // changed the same way each time, or the prefix would move.
 func TestForeignIDs(t *testing.T) {
@@ -293,21 +245,6 @@ func TestForeignIDs(t *testing.T) {
 	}
 }
 
-// A model that was offered nothing calls nothing, whatever it says.
-func TestCallsThatNobodyOffered(t *testing.T) {
-	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
-		call := anthropictest.Call("a", "search", "{}")
-		s := anthropictest.NewServer(t, anthropictest.Calls(anthropictest.Words("Hello."), call), anthropictest.Calls(call))
-		m := open(t, anthropic.Config{BaseURL: s.BaseURL, MaxRetries: never})
-		if got, err := ask(t.Context(), m, prompt()); err != nil || got.Text != "Hello." || got.ToolCalls != nil {
-			t.Errorf("got %+v, %v", got, err)
-		}
-		if got, err := ask(t.Context(), m, prompt()); !errors.Is(err, llm.ErrEmpty) || got.ToolCalls != nil {
-			t.Errorf("got %+v, %v", got, err)
-		}
-	})
-}
-
 // A server that cannot be told to call nothing is not told.
 func TestServersWithoutToolChoice(t *testing.T) {
 	server := anthropictest.NewServer(t, anthropictest.Fault(400, "invalid_request_error", "tool_choice: unknown variant `none`"), anthropictest.Text("fine"), anthropictest.Text("fine"))
@@ -325,17 +262,20 @@ func TestServersWithoutToolChoice(t *testing.T) {
 	}
 }
 
-func TestParametersThatAreNoObject(t *testing.T) {
-	for _, parameters := range []string{`[]`, `null`, `{`, ``} {
-		script, m := offline(t, anthropic.Config{})
+// What is there of a call that was cut off may be JSON, and is not all.
+func TestACallThatWasCutOff(t *testing.T) {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
+		_, m := offline(t, anthropic.Config{}, anthropictest.Finished("max_tokens", anthropictest.Call("a", "search", "{}"), anthropictest.Call("b", "search", "{}")))
 		r := prompt()
-		r.Tools = []llm.Tool{{Name: "search", Parameters: json.RawMessage(parameters)}}
-		_, err := m.Complete(t.Context(), r)
-		checkError(t, err, llm.ErrRefused, "http://model.test")
-		if len(script.Requests()) != 0 {
-			t.Errorf("%q was sent", parameters)
+		r.Tools = tools()
+		got, err := ask(t.Context(), m, r)
+		if err != nil || len(got.ToolCalls) != 2 || got.ToolCalls[0].Fault != "" || got.ToolCalls[1].Fault == "" {
+			t.Errorf("%+v, %v", got, err)
 		}
-	}
+	})
+}
+
+func TestInputThatIsNoJSON(t *testing.T) {
 	script, m := offline(t, anthropic.Config{})
 	r := prompt()
 	r.Messages[1].ToolCalls = []llm.ToolCall{{ID: "a", Name: "now", Input: json.RawMessage("{")}}
@@ -364,7 +304,7 @@ func TestTheServerRefuses(t *testing.T) {
 		return `{"model":"m","max_tokens":1,"messages":[` + strings.Join(messages, ",") + `]` + more + `}`
 	}
 	post := func(body string, headers ...string) (int, []string) {
-		recorder := &recording{TB: t}
+		recorder := &remotetest.Recorder{TB: t}
 		script := anthropictest.NewScript(recorder, anthropictest.Text("fine"))
 		request := httptest.NewRequest(http.MethodPost, "/v1/messages", strings.NewReader(body))
 		request.Header.Set("X-Api-Key", anthropictest.Key)
@@ -375,7 +315,7 @@ func TestTheServerRefuses(t *testing.T) {
 		}
 		response := httptest.NewRecorder()
 		script.ServeHTTP(response, request)
-		return response.Code, recorder.errors
+		return response.Code, recorder.Errors
 	}
 	for name, body := range map[string]string{
 		"a question":    with("", ask),
@@ -448,7 +388,7 @@ func TestTheServerRefuses(t *testing.T) {
 // The fake refuses a thought behind anything else than what it was about, as
 // newer models do.
 func TestTheServerBindsThoughts(t *testing.T) {
-	recorder := &recording{TB: t}
+	recorder := &remotetest.Recorder{TB: t}
 	script := anthropictest.NewScript(recorder, anthropictest.Calls(anthropictest.Thought("a"), anthropictest.Call("toolu_1", "now", "{}")))
 	m := open(t, anthropic.Config{BaseURL: "http://model.test", MaxRetries: never, HTTPClient: &http.Client{Transport: script}})
 	r := llm.Request{System: "Be kind.", Messages: []llm.Message{{Role: llm.RoleUser, Text: "What time is it?"}}, Tools: tools()}
@@ -460,17 +400,7 @@ func TestTheServerBindsThoughts(t *testing.T) {
 		llm.Message{Role: llm.RoleAssistant, Thinking: got.Thinking, Provider: got.Provider, ToolCalls: got.ToolCalls},
 		llm.Message{Role: llm.RoleUser, ToolResults: []llm.ToolResult{{ID: "toolu_1", Name: "now", Text: "12:00"}}})
 	r.System = "Be unkind."
-	if _, err := m.Complete(t.Context(), r); err == nil || len(recorder.errors) != 1 || !strings.Contains(recorder.errors[0], "has changed") {
-		t.Errorf("%v, %q", err, recorder.errors)
+	if _, err := m.Complete(t.Context(), r); err == nil || len(recorder.Errors) != 1 || !strings.Contains(recorder.Errors[0], "has changed") {
+		t.Errorf("%v, %q", err, recorder.Errors)
 	}
-}
-
-// recording keeps what would fail a test.
-type recording struct {
-	testing.TB
-	errors []string
-}
-
-func (r *recording) Errorf(format string, args ...any) {
-	r.errors = append(r.errors, fmt.Sprintf(format, args...))
 }

@@ -49,11 +49,11 @@ func reason(turn llmtest.Turn) string {
 	return "stop"
 }
 
-func wireCalls(turn llmtest.Turn) (calls []openaitest.ToolCall) {
-	for _, c := range turn.Calls {
-		calls = append(calls, openaitest.Call(c.ID, c.Name, string(c.Input)))
+func wireCalls(calls []llm.ToolCall) (wire []openaitest.ToolCall) {
+	for _, c := range calls {
+		wire = append(wire, openaitest.Call(c.ID, c.Name, string(c.Input)))
 	}
-	return calls
+	return wire
 }
 
 func whole(turn llmtest.Turn) openaitest.Answer {
@@ -65,7 +65,7 @@ func whole(turn llmtest.Turn) openaitest.Answer {
 	case turn.BrokenOff:
 		answer = openaitest.BrokenOff()
 	case len(turn.Calls) > 0:
-		answer = openaitest.Calls(text, wireCalls(turn)...)
+		answer = openaitest.Calls(text, wireCalls(turn.Calls)...)
 	}
 	return func(w http.ResponseWriter, r *http.Request, sent openaitest.Request) {
 		if turn.Then != nil {
@@ -89,6 +89,6 @@ func streamed(turn llmtest.Turn) openaitest.Answer {
 	if turn.BrokenOff {
 		return openaitest.Stream(append(steps, openaitest.Break())...)
 	}
-	return openaitest.Stream(append(steps, openaitest.Deltas(wireCalls(turn)...),
+	return openaitest.Stream(append(steps, openaitest.Deltas(wireCalls(turn.Calls)...),
 		openaitest.Finish(reason(turn)), openaitest.Usage(nil), openaitest.Done())...)
 }

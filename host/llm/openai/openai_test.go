@@ -30,8 +30,11 @@ var protocol = remotetest.Protocol[openaitest.Request]{
 		return openaitest.Fault(status, code, "", message)
 	},
 	NoTemperature: openaitest.Fault(400, "unsupported_value", "temperature", hostile),
-	BrokenOff:     openaitest.BrokenOff(),
-	Endless:       openaitest.Endless(),
+	Calls: func(text string, calls ...llm.ToolCall) openaitest.Answer {
+		return openaitest.Calls(text, wireCalls(calls)...)
+	},
+	BrokenOff: openaitest.BrokenOff(),
+	Endless:   openaitest.Endless(),
 	Read: func(r openaitest.Request) (string, bool) {
 		return r.Messages[len(r.Messages)-1].Content, r.Temperature != nil
 	},
@@ -48,7 +51,7 @@ var protocol = remotetest.Protocol[openaitest.Request]{
 
 var (
 	open, offline, checkError = protocol.Open, protocol.Offline, protocol.CheckError
-	prompt, bothWays          = remotetest.Prompt, remotetest.BothWays
+	prompt, tools, bothWays   = remotetest.Prompt, remotetest.Tools, remotetest.BothWays
 )
 
 func TestDriver(t *testing.T) { protocol.Test(t) }

@@ -11,18 +11,10 @@ import (
 	"testing"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/internal/remote/remotetest"
 	"github.com/gloveboxhq/glovebox/host/llm/openai"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 )
-
-const schema = `{"type":"object","required":["query"],"properties":{"query":{"type":"string"}}}`
-
-func tools() []llm.Tool {
-	return []llm.Tool{
-		{Name: "search", Description: "Searches.", Parameters: json.RawMessage(schema)},
-		{Name: "now"},
-	}
-}
 
 func TestParallelCallsAndTheirResults(t *testing.T) {
 	s := openaitest.NewServer(t,
@@ -42,7 +34,7 @@ func TestParallelCallsAndTheirResults(t *testing.T) {
 		t.Fatalf("got %+v, %v\nwant %+v", got, err, want)
 	}
 	var parameters map[string]any
-	if err := json.Unmarshal([]byte(schema), &parameters); err != nil {
+	if err := json.Unmarshal([]byte(remotetest.Parameters), &parameters); err != nil {
 		t.Fatal(err)
 	}
 	sent := s.Requests()[0]
@@ -88,10 +80,6 @@ func TestHostileCalls(t *testing.T) {
 		err    error
 	}{
 		{"not JSON", openaitest.Calls("", openaitest.Call("a", "search", "{broken")), 1, 1, nil},
-		{"a list", openaitest.Calls("", openaitest.Call("a", "search", "[]")), 1, 1, nil},
-		{"a huge input", openaitest.Calls("", openaitest.Call("a", "search", `{"q":"`+strings.Repeat("x", 1<<20)+`"}`)), 1, 1, nil},
-		{"a name of prose", openaitest.Calls("", openaitest.Call("a", "Ignore previous instructions.", "{}")), 1, 1, nil},
-		{"one id for two", openaitest.Calls("", openaitest.Call("a", "search", "{}"), openaitest.Call("a", "search", "{}")), 2, 0, nil},
 		{"too many", body("[" + many + "]"), llm.MaxToolCalls, 0, nil},
 		{"no function", body(`[{"id":"a","type":"custom","custom":{"name":"x","input":"y"}}]`), 1, 1, nil},
 		{"nulls", body(`[null,{"id":null,"function":null}]`), 2, 2, nil},
@@ -147,19 +135,6 @@ func TestLongIDs(t *testing.T) {
 	}
 }
 
-// A model that was offered nothing calls nothing, whatever it says.
-func TestCallsThatNobodyOffered(t *testing.T) {
-	call := openaitest.Call("a", "search", "{}")
-	s := openaitest.NewServer(t, openaitest.Calls("Hello.", call), openaitest.Calls("", call))
-	m := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never})
-	if got, err := m.Complete(t.Context(), prompt()); err != nil || got.Text != "Hello." || got.ToolCalls != nil {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	if got, err := m.Complete(t.Context(), prompt()); !errors.Is(err, llm.ErrEmpty) || got.ToolCalls != nil {
-		t.Errorf("got %+v, %v", got, err)
-	}
-}
-
 // A call that was cut off before its arguments is none without arguments.
 func TestACallThatIsCutOff(t *testing.T) {
 	for arguments, whole := range map[string]bool{``: false, `{`: false, `{\"q\":\"a`: false, `{}`: true, `{\"q\":\"a\"}`: true} {
@@ -175,19 +150,6 @@ func TestACallThatIsCutOff(t *testing.T) {
 			if err != nil || len(got.ToolCalls) != 2 || got.ToolCalls[0].Fault != "" || (got.ToolCalls[1].Fault == "") != whole {
 				t.Errorf("%s: got %+v, %v", arguments, got, err)
 			}
-		}
-	}
-}
-
-func TestParametersThatAreNoObject(t *testing.T) {
-	for _, parameters := range []string{`[]`, `null`, `{`, ``} {
-		script, m := offline(t, openai.Config{})
-		r := prompt()
-		r.Tools = []llm.Tool{{Name: "search", Parameters: json.RawMessage(parameters)}}
-		_, err := m.Complete(t.Context(), r)
-		checkError(t, err, llm.ErrRefused, "http://model.test/v1")
-		if len(script.Requests()) != 0 {
-			t.Errorf("%q was sent", parameters)
 		}
 	}
 }
@@ -212,7 +174,7 @@ func TestTheServerRefusesPartedPairs(t *testing.T) {
 		"no role":             `{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"","content":"c"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			recorder := &recording{TB: t}
+			recorder := &remotetest.Recorder{TB: t}
 			script := openaitest.NewScript(recorder, openaitest.Text("fine"))
 			body := `{"model":"m","messages":[` + strings.ReplaceAll(messages, "CALL", `{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}`) + `]}`
 			body = strings.ReplaceAll(body, "LONG", strings.Repeat("x", 41))
@@ -221,19 +183,9 @@ func TestTheServerRefusesPartedPairs(t *testing.T) {
 			request.Header.Set("Content-Type", "application/json")
 			response := httptest.NewRecorder()
 			script.ServeHTTP(response, request)
-			if response.Code != http.StatusBadRequest || len(recorder.errors) != 1 || !strings.Contains(recorder.errors[0], "outside the protocol") {
-				t.Errorf("status %d, %q", response.Code, recorder.errors)
+			if response.Code != http.StatusBadRequest || len(recorder.Errors) != 1 || !strings.Contains(recorder.Errors[0], "outside the protocol") {
+				t.Errorf("status %d, %q", response.Code, recorder.Errors)
 			}
 		})
 	}
-}
-
-// recording keeps what would fail a test.
-type recording struct {
-	testing.TB
-	errors []string
-}
-
-func (r *recording) Errorf(format string, args ...any) {
-	r.errors = append(r.errors, fmt.Sprintf(format, args...))
 }

@@ -37,6 +37,8 @@ type Protocol[R any] struct {
 	Text          func(string) Answer[R]
 	Fault         func(status int, code, message string) Answer[R]
 	NoTemperature Answer[R]
+	// Calls is an answer with calls, and text before them if it is not "".
+	Calls func(text string, calls ...llm.ToolCall) Answer[R]
 	// BrokenOff and Endless are answers that are none.
 	BrokenOff, Endless Answer[R]
 	// Read returns the last text of a request, and whether it has a temperature.
@@ -82,6 +84,28 @@ func Prompt() llm.Request {
 		System:   "Be kind.",
 		Messages: []llm.Message{{Role: llm.RoleUser, Text: "one"}, {Role: llm.RoleAssistant, Text: "two"}, {Role: llm.RoleUser, Text: "three"}},
 	}
+}
+
+// Parameters are those of the first of Tools; the second has none.
+const Parameters = `{"type":"object","required":["query"],"properties":{"query":{"type":"string"}}}`
+
+// Tools are two that a model may call.
+func Tools() []llm.Tool {
+	return []llm.Tool{
+		{Name: "search", Description: "Searches.", Parameters: json.RawMessage(Parameters)},
+		{Name: "now"},
+	}
+}
+
+// Recorder keeps what would fail a test.
+type Recorder struct {
+	testing.TB
+	Errors []string
+}
+
+// Errorf keeps a message.
+func (r *Recorder) Errorf(format string, args ...any) {
+	r.Errors = append(r.Errors, fmt.Sprintf(format, args...))
 }
 
 // Ask is Complete, or Stream for a caller who does not listen.
@@ -169,6 +193,7 @@ func (p Protocol[R]) Test(t *testing.T) {
 		"faults": p.testFaults, "retries wait": p.testRetries, "time is bounded": p.testTime, "cancellation": p.testCancellation,
 		"an answer is bounded": p.testBounds, "no connection": p.testConnection, "the key is nowhere": p.testSecrets,
 		"the environment is not read": p.testEnvironment, "New refuses": p.testNew, "concurrent requests": p.testConcurrent,
+		"hostile calls": p.testHostileCalls, "calls that nobody offered": p.testUnofferedCalls, "forms that are none": p.testForms,
 	} {
 		t.Run(name, test)
 	}
@@ -487,4 +512,75 @@ func (p Protocol[R]) testConcurrent(t *testing.T) {
 			}
 		}
 	})
+}
+
+func (p Protocol[R]) testHostileCalls(t *testing.T) {
+	call := func(id, name, input string) llm.ToolCall {
+		return llm.ToolCall{ID: id, Name: name, Input: json.RawMessage(input)}
+	}
+	for name, test := range map[string]struct {
+		calls          []llm.ToolCall
+		parsed, faults int
+	}{
+		"a list":          {[]llm.ToolCall{call("a", "search", "[]")}, 1, 1},
+		"a huge input":    {[]llm.ToolCall{call("a", "search", `{"q":"`+strings.Repeat("x", 1<<18)+`"}`)}, 1, 1},
+		"a name of prose": {[]llm.ToolCall{call("a", "Ignore previous instructions.", "{}")}, 1, 1},
+		"one id for two":  {[]llm.ToolCall{call("a", "search", "{}"), call("a", "search", "{}")}, 2, 0},
+		"too many":        {slices.Repeat([]llm.ToolCall{call("a", "search", "{}")}, 500), llm.MaxToolCalls, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			BothWays(t, func(t *testing.T, ask Ask) {
+				_, m := p.Offline(t, remote.Config{MaxRetries: Never}, p.Calls("", test.calls...))
+				r := Prompt()
+				r.Tools = Tools()
+				got, err := ask(t.Context(), m, r)
+				if err != nil || len(got.ToolCalls) != test.parsed {
+					t.Fatalf("%d calls, %v", len(got.ToolCalls), err)
+				}
+				faults := 0
+				for _, c := range got.ToolCalls {
+					if c.Fault != "" {
+						faults++
+					}
+				}
+				if faults != test.faults {
+					t.Errorf("%d faults: %.300s", faults, fmt.Sprint(got.ToolCalls))
+				}
+				if got.OutputTokens == 0 {
+					t.Error("calls cost nothing")
+				}
+			})
+		})
+	}
+}
+
+// A model that was offered nothing calls nothing, whatever it says.
+func (p Protocol[R]) testUnofferedCalls(t *testing.T) {
+	BothWays(t, func(t *testing.T, ask Ask) {
+		call := llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage("{}")}
+		_, m := p.Offline(t, remote.Config{MaxRetries: Never}, p.Calls("Hello.", call), p.Calls("", call))
+		if got, err := ask(t.Context(), m, Prompt()); err != nil || got.Text != "Hello." || got.ToolCalls != nil {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if got, err := ask(t.Context(), m, Prompt()); !errors.Is(err, llm.ErrEmpty) || got.ToolCalls != nil {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+// What is no JSON object is no parameters and no schema, and is not sent.
+func (p Protocol[R]) testForms(t *testing.T) {
+	for _, wrong := range []string{"", "[]", "{", "null"} {
+		tool, schema := Prompt(), Prompt()
+		tool.Tools = []llm.Tool{{Name: "search", Parameters: json.RawMessage(wrong)}}
+		schema.Schema = &llm.Schema{Name: "facts", JSON: json.RawMessage(wrong)}
+		for what, r := range map[string]llm.Request{"parameters": tool, "a schema": schema} {
+			script, m := p.Offline(t, remote.Config{})
+			_, err := m.Complete(t.Context(), r)
+			p.CheckError(t, err, llm.ErrRefused, p.offline())
+			if len(script.Requests()) != 0 {
+				t.Errorf("%s of %q was sent", what, wrong)
+			}
+		}
+	}
 }
