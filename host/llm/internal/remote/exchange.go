@@ -55,7 +55,7 @@ type Exchange struct {
 // Send has send ask, which returns the response as soon as its header is there, or
 // why there is none; a response is taken even beside an error. Streams says that
 // the answer may come in pieces, and so take longer. Read reads what is wrong from
-// the body of another status than 200.
+// the body of a status of at least 300.
 //
 // Without a Failure the response is returned too, whose Body is the Exchange. The
 // caller closes it.
