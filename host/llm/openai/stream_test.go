@@ -308,6 +308,17 @@ func TestAStreamThatOnlyBegan(t *testing.T) {
 	}
 }
 
+// What is refused after the first piece teaches nothing, for nothing is asked again.
+func TestALessonThatComesTooLate(t *testing.T) {
+	script, m := offline(t, openai.Config{}, openaitest.Stream(openaitest.Piece("fo"),
+		openaitest.Event(`{"error":{"type":"invalid_request_error","param":"stream_options","message":"`+hostile+`"}}`)))
+	_, pieces, err := collect(t.Context(), m, prompt())
+	checkError(t, err, llm.ErrRefused, "http://model.test/v1")
+	if n := len(script.Requests()); n != 1 || !reflect.DeepEqual(pieces, []string{"fo"}) {
+		t.Errorf("%d requests, heard %q", n, pieces)
+	}
+}
+
 // An error for an answer is told also from an answer that is whole.
 func TestAnErrorWithStatus200(t *testing.T) {
 	s := openaitest.NewServer(t, openaitest.Body(`{"error":{"code":429,"message":"`+hostile+`"}}`))
