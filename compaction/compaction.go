@@ -202,6 +202,10 @@ func (c *Counts) add(other Counts) {
 	c.Failed += other.Failed
 }
 
+// maxCadence is how many runs of cadence go on at once. Most of the time they wait
+// for a model or for sources.
+const maxCadence = 32
+
 // New returns an engine. Sources gives the sources of a user, in the order in
 // which their blocks shall stand; it may be nil.
 func New(store memory.Store, summarizer Summarizer, config Config, sources func(memory.UserID) []Source, log *slog.Logger) *Engine {
@@ -220,7 +224,7 @@ func New(store memory.Store, summarizer Summarizer, config Config, sources func(
 	return &Engine{
 		store: store, summarizer: summarizer, config: config, sources: sources, log: log, now: now, local: local != nil && local.Local(),
 		background: ctx, stop: cancel, busy: map[pair]struct{}{}, sessions: map[memory.SessionID]*sessionState{},
-		slots: make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0))), processors: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		slots: make(chan struct{}, maxCadence), processors: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		counts: map[memory.Trigger]Counts{}, unresumed: map[memory.SessionID]struct{}{},
 	}
 }
@@ -362,7 +366,7 @@ func (e *Engine) cadenceAlone(ctx context.Context, t Turn, report Report, begun 
 		// The sources were asked before the process ended.
 		w = window{}
 	}
-	// Runs of many pairs at once would leave no processor to those who wait.
+	// However many pairs there are, so many ask models and hands at a time.
 	select {
 	case e.slots <- struct{}{}:
 		defer func() { <-e.slots }()
