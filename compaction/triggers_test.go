@@ -485,6 +485,30 @@ func TestGapIsSlowestSourceOrDeadline(t *testing.T) {
 	}
 }
 
+// BenchmarkGap has somebody come back to four sources that take five seconds each
+// and to forty messages that are to be summarised. It reports how much longer than
+// the slowest source that takes.
+func BenchmarkGap(b *testing.B) {
+	const slowest = 5 * time.Second
+	var over, most time.Duration
+	for b.Loop() {
+		w := newWorld(b)
+		w.exchanges(20)
+		w.at = w.at.Add(time.Hour)
+		engine := w.engine(compaction.Config{Gap: time.Minute, ContextTokenCap: 4000}, after("a", slowest), after("b", slowest), after("c", slowest), after("d", slowest))
+		turn := w.turn(w.anna, w.session)
+		began := time.Now()
+		report, err := engine.Gap(b.Context(), turn)
+		took := time.Since(began) - slowest
+		if err != nil || len(report.Refresh.Blocks) != 4 || !report.Sweep.Changed() {
+			b.Fatalf("%+v, %v", report, err)
+		}
+		over, most = over+took, max(most, took)
+	}
+	b.ReportMetric(over.Seconds()*1000/float64(b.N), "ms-over-the-slowest")
+	b.ReportMetric(most.Seconds()*1000, "most-ms-over")
+}
+
 // deaf is a source that does not heed its context.
 type deaf struct{ release chan struct{} }
 

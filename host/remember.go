@@ -107,11 +107,13 @@ func (h *Host) enterDream(ctx context.Context, user memory.UserID) (context.Cont
 // remembered is what a prompt says of a user's topics: one block, or nothing. It is
 // never stored.
 func remembered(ctx context.Context, config Config, store memory.Store, user memory.UserID, agent memory.AgentID, at time.Time) ([]memory.Block, error) {
-	topics, _, err := store.Topics(ctx, user, memory.TopicQuery{At: at})
+	// None costs less than a few tokens.
+	most := config.topicTokens() / 4
+	topics, _, err := store.Topics(ctx, user, memory.TopicQuery{At: at, Latest: most})
 	if err != nil {
 		return nil, fmt.Errorf("read topics: %w", err)
 	}
-	own, _, err := store.Topics(ctx, user, memory.TopicQuery{Agent: agent, At: at})
+	own, _, err := store.Topics(ctx, user, memory.TopicQuery{Agent: agent, At: at, Latest: most})
 	if err != nil {
 		return nil, fmt.Errorf("read topics of the agent: %w", err)
 	}

@@ -306,6 +306,9 @@ type TopicQuery struct {
 	At time.Time
 	// Limit bounds the answer; 0 means no bound.
 	Limit int
+	// Latest, if not 0, keeps that many, which were learned last, without their
+	// Sources: what a prompt has room for.
+	Latest int
 }
 
 // TopicRevision names one state of all topics of one user. Only a store makes one,

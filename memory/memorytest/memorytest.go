@@ -92,6 +92,7 @@ func TestStore(t *testing.T, open Open) {
 		{"ExportImportRandom", testExportImportRandom},
 		{"ImportRefuses", testImportRefuses},
 		{"ImportMemory", testImportMemory},
+		{"ImportEarlierMemory", testImportEarlierMemory},
 		{"ImportRecomputes", testImportRecomputes},
 		{"ImportStops", testImportStops},
 		{"RecordsKeepBytes", testRecordsKeepBytes},

@@ -67,6 +67,11 @@ func testDream(t *testing.T, f *fixture) {
 	f.reopen()
 	equal(t, f.topics(memory.TopicQuery{}), []memory.Topic{want[2], want[0]})
 	equal(t, f.topics(memory.TopicQuery{Limit: 1}), want[2:])
+	// What was learned last, where one moment has two, by id.
+	boatAlone := want[0]
+	boatAlone.Sources = nil
+	equal(t, f.topics(memory.TopicQuery{Latest: 1}), want[2:])
+	equal(t, f.topics(memory.TopicQuery{Latest: 2, At: at}), []memory.Topic{want[2], boatAlone})
 	equal(t, f.topics(memory.TopicQuery{Name: "THE  boat"}), want[:1])
 	equal(t, f.topics(memory.TopicQuery{Name: "export"}), want[2:])
 	equal(t, f.topics(memory.TopicQuery{Agent: f.agent}), want[1:2])

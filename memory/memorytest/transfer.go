@@ -432,6 +432,38 @@ func testImportMemory(t *testing.T, f *fixture) {
 	equal(t, slices.Compact(kinds), []memory.RecordKind{memory.RecordExtraction, memory.RecordTopic})
 }
 
+// A memory that was exported earlier comes back to what became of it: what was
+// merged, superseded or deleted since stays so, and what is gone is there again.
+func testImportEarlierMemory(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	session := f.session(f.user)
+	boat, dog := f.append(session, says("user", "I have a boat", 0))[0], f.append(session, says("user", "and a dog", 0))[0]
+	f.learn(session, 1, 1, fact("has a boat", boat))
+	x := f.learn(session, 2, 2, fact("has a dog", dog))
+	first := f.dream(memory.Dream{Topics: []memory.NewTopic{{Name: "boat", Content: "has a boat", Sources: []memory.MessageID{boat.ID}}, {Name: "home", Content: "lives in Rome"}}})
+	var records []memory.Record
+	check(t, f.store.ExportMemory(ctx, f.user, func(r memory.Record) error { records = append(records, r); return nil }))
+	f.dream(memory.Dream{Extractions: []memory.ExtractionID{x.ID}, Topics: []memory.NewTopic{{Name: "home", Content: "lives in Bonn", Supersedes: []memory.TopicID{first[1].ID}}}})
+	must(f.store.DeleteTopic(ctx, f.user, memory.AgentID{}, "boat"))(t)
+	report := f.imports(records...)
+	equal(t, report.Added, map[memory.RecordKind]int{memory.RecordTopic: 1})
+	f.remembers(t, at, "boat: has a boat", "home: lives in Bonn")
+	all := f.extractions(memory.ExtractionQuery{})
+	if len(all) != 2 || all[0].Facts[0].Text != "" || all[1].MergedAt.IsZero() {
+		t.Errorf("the extractions are %+v", all)
+	}
+	// Another one is another one all the same.
+	for i := range records {
+		if r := records[i].Extraction; r != nil {
+			changed := *r
+			changed.Facts = []memory.Learned{{Text: "has a cat", Sources: []memory.MessageID{dog.ID}}}
+			records[i].Extraction = &changed
+		}
+	}
+	_, err := f.store.Import(ctx, f.user, recordsOf(records[1]))
+	wants(t, err, memory.ErrConflict)
+}
+
 // What a document says of trust and cost is not believed.
 func testImportRecomputes(t *testing.T, f *fixture) {
 	ctx := t.Context()

@@ -699,7 +699,7 @@ func (w *importing) putCompaction(ctx context.Context, r memory.CompactionRun) (
 
 func (w *importing) putExtraction(ctx context.Context, r memory.ExtractionRecord) (bool, error) {
 	known, err := scanExtraction(w.tx.QueryRowContext(ctx, "SELECT "+extractionColumns+" FROM session_extractions x JOIN agents a ON a.id = x.agent_id WHERE x.id = ? AND x.user_id = ?", blob(r.ID), blob(w.user)))
-	if err == nil && reflect.DeepEqual(known, r) {
+	if err == nil && isSince(known, r) {
 		return false, nil
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -722,13 +722,41 @@ func (w *importing) putExtraction(ctx context.Context, r memory.ExtractionRecord
 	return true, settleDue(ctx, w.tx, r.Session)
 }
 
+// isSince reports whether an extraction is what became of a record: merged since, or
+// with some of what it says deleted. A deletion stays.
+func isSince(known, r memory.ExtractionRecord) bool {
+	if r.MergedAt.IsZero() {
+		r.MergedAt = known.MergedAt
+	}
+	lists := func(l *memory.Learnings) []*[]memory.Learned {
+		return []*[]memory.Learned{&l.Facts, &l.Preferences, &l.Decisions, &l.Tasks, &l.OpenItems}
+	}
+	had, has := lists(&r.Learnings), lists(&known.Learnings)
+	for i := range had {
+		*had[i] = slices.Clone(*had[i])
+		for k := range min(len(*had[i]), len(*has[i])) {
+			if learned := (*has[i])[k]; learned.Text == "" && len(learned.Sources) == 0 {
+				(*had[i])[k] = learned
+			}
+		}
+	}
+	return reflect.DeepEqual(known, r)
+}
+
 func (w *importing) putTopic(ctx context.Context, r memory.TopicRecord) (bool, error) {
 	known, err := readTopic(ctx, w.tx, w.user, r.ID)
 	if err != nil {
 		return false, err
 	}
-	if known != nil && reflect.DeepEqual(normal(*known), normal(r)) {
-		return false, nil
+	if known != nil {
+		// What was said of it since the record was written stays: its successor.
+		later := r
+		if later.SupersededBy.IsZero() {
+			later.SupersededBy = known.SupersededBy
+		}
+		if reflect.DeepEqual(normal(*known), normal(later)) {
+			return false, nil
+		}
 	}
 	exists := false
 	if err := w.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM topics WHERE id = ?)", blob(r.ID)).Scan(&exists); err != nil {

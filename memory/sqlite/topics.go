@@ -29,12 +29,17 @@ func (s *Store) Topics(ctx context.Context, user memory.UserID, q memory.TopicQu
 		if unnamed != nil {
 			return nil
 		}
-		rows, err := tx.QueryContext(ctx, `SELECT t.id, t.agent_id, t.name, t.content, t.valid_from, t.expires_at, t.superseded_by, n.valid_from, t.updated_at
+		selected := `SELECT t.id, t.agent_id, t.name, t.content, t.valid_from, t.expires_at, t.superseded_by, n.valid_from, t.updated_at
 			FROM topics t LEFT JOIN topics n ON n.id = t.superseded_by
 			WHERE t.user_id = ?1 AND t.agent_id IS ?2 AND (?3 = '' OR t.name = ?3)
-			AND (?4 IS NULL OR t.valid_from <= ?4 AND (t.expires_at IS NULL OR t.expires_at > ?4) AND (t.superseded_by IS NULL OR n.valid_from > ?4))
-			ORDER BY t.name, t.valid_from, t.id LIMIT ?5`, blob(user), blob(q.Agent), name, moment(q.At), limit(q.Limit))
-		if topics, err = all(rows, err, scanTopic); err != nil || len(topics) == 0 {
+			AND (?4 IS NULL OR t.valid_from <= ?4 AND (t.expires_at IS NULL OR t.expires_at > ?4) AND (t.superseded_by IS NULL OR n.valid_from > ?4))`
+		arguments := []any{blob(user), blob(q.Agent), name, moment(q.At), limit(q.Limit)}
+		if q.Latest > 0 {
+			selected += " AND t.id IN (SELECT l.id FROM (" + selected + ") l ORDER BY l.valid_from DESC, l.id DESC LIMIT ?6)"
+			arguments = append(arguments, q.Latest)
+		}
+		rows, err := tx.QueryContext(ctx, selected+" ORDER BY t.name, t.valid_from, t.id LIMIT ?5", arguments...)
+		if topics, err = all(rows, err, scanTopic); err != nil || len(topics) == 0 || q.Latest > 0 {
 			return err
 		}
 		sources, err := sourcesOf(ctx, tx, "SELECT id FROM topics WHERE user_id = ?1 AND agent_id IS ?2 AND (?3 = '' OR name = ?3)", blob(user), blob(q.Agent), name)
