@@ -32,6 +32,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/tokenizer"
 	"github.com/gloveboxhq/glovebox/memory"
+	"github.com/gloveboxhq/glovebox/memory/dream"
 )
 
 // Config sets up a Host. The zero value works: the data directory of the user,
@@ -53,6 +54,9 @@ type Config struct {
 	// Summarizer summarises in place of the one that belongs to the model, if
 	// not nil.
 	Summarizer compaction.Summarizer `toml:"-"`
+	// Embedder chooses by meaning which topics a prompt has room for; nil means to
+	// choose by words. An answer waits for it, 2 seconds at most.
+	Embedder dream.Embedder `toml:"-"`
 	// Now is the clock of turns, triggers and windows; nil means time.Now.
 	Now func() time.Time `toml:"-"`
 	// OnCompaction is told of every cadence and threshold run that was due, when

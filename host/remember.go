@@ -104,24 +104,51 @@ func (h *Host) enterDream(ctx context.Context, user memory.UserID) (context.Cont
 	return ctx, func() { wake(); leave() }, nil
 }
 
+// mostTopics is how many of a user's topics, and of those with the agent, one turn
+// chooses from.
+const mostTopics = 512
+
+// embedTimeout bounds how long an answer waits for the topics to be chosen by
+// meaning.
+const embedTimeout = 2 * time.Second
+
 // remembered is what a prompt says of a user's topics: one block, or nothing. It is
-// never stored.
-func remembered(ctx context.Context, config Config, store memory.Store, user memory.UserID, agent memory.AgentID, at time.Time) ([]memory.Block, error) {
-	// None costs less than a few tokens.
-	most := config.topicTokens() / 4
-	topics, _, err := store.Topics(ctx, user, memory.TopicQuery{At: at, Latest: most})
+// never stored. Where there is no room for all, those go in that have to do with
+// what was said, by the embedder or else by their words.
+func remembered(ctx context.Context, config Config, store memory.Store, user memory.UserID, agent memory.AgentID, said string, at time.Time) ([]memory.Block, error) {
+	topics, _, err := store.Topics(ctx, user, memory.TopicQuery{At: at, Latest: mostTopics})
 	if err != nil {
 		return nil, fmt.Errorf("read topics: %w", err)
 	}
-	own, _, err := store.Topics(ctx, user, memory.TopicQuery{Agent: agent, At: at, Latest: most})
+	own, _, err := store.Topics(ctx, user, memory.TopicQuery{Agent: agent, At: at, Latest: mostTopics})
 	if err != nil {
 		return nil, fmt.Errorf("read topics of the agent: %w", err)
 	}
-	section := dream.Section(append(topics, own...), config.topicTokens())
+	topics = append(topics, own...)
+	section := dream.Section(topics, relevance(ctx, config, topics, said), config.topicTokens())
 	if section == "" {
 		return nil, nil
 	}
 	return []memory.Block{memory.Text(section)}, nil
+}
+
+// relevance scores topics by what was said; nil if nothing was.
+func relevance(ctx context.Context, config Config, topics []memory.Topic, said string) []float64 {
+	if said == "" || len(topics) == 0 {
+		return nil
+	}
+	if config.Embedder != nil {
+		ctx, cancel := context.WithTimeout(ctx, embedTimeout)
+		defer cancel()
+		scores, err := dream.ByMeaning(ctx, config.Embedder, topics, said)
+		if err == nil {
+			return scores
+		}
+		if config.Log != nil {
+			config.Log.Warn("choose topics by their meaning", "error", err)
+		}
+	}
+	return dream.ByWords(topics, said)
 }
 
 // recalls reports whether a turn of that source is shown the topics. What another
@@ -137,7 +164,7 @@ func (h *Host) recall(ctx context.Context, turn compaction.Turn, a agent, c *cou
 	if !recalls(a, turn.Source) {
 		return
 	}
-	beside, err := remembered(ctx, h.config, h.store, turn.User, turn.Agent, h.now())
+	beside, err := remembered(ctx, h.config, h.store, turn.User, turn.Agent, c.said, h.now())
 	if err != nil {
 		h.log.Warn("recall", "session", turn.Session, "error", err)
 		return

@@ -273,6 +273,47 @@ func TestWhoHasNotOptedInPaysNothing(t *testing.T) {
 	}
 }
 
+// embedder finds that everything has to do with the topic "pump 3", or fails.
+type embedder struct{ err error }
+
+func (e embedder) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	vectors := make([][]float32, len(texts))
+	for i, text := range texts {
+		if vectors[i] = []float32{0, 1}; i == 0 || strings.HasPrefix(text, "pump 3:") {
+			vectors[i] = []float32{1, 0}
+		}
+	}
+	return vectors, e.err
+}
+
+// Where there is no room for all topics, the input says which: by its words, or by
+// its meaning where there is an embedder that works.
+func TestTheSectionFollowsTheInput(t *testing.T) {
+	for name, test := range map[string]struct {
+		embedder dream.Embedder
+		want     string
+	}{
+		"by words":                    {nil, "allergic to peanuts"},
+		"by meaning":                  {embedder{}, "- pump 3: "},
+		"by an embedder that is down": {embedder{errors.New("down")}, "allergic to peanuts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model := &mind{}
+			h := structured(t, host.Config{LLM: model, Embedder: test.embedder, Memory: host.MemoryConfig{TopicTokenCap: 160}})
+			put(t, h, memory.AgentID{}, "allergy", "Is allergic to peanuts, and whoever eats with them has to know where the red bag is kept.")
+			for i := range 20 {
+				put(t, h, memory.AgentID{}, fmt.Sprintf("pump %d", i), "Is green, and is to stay so whatever the people of the other halls may have to say of it.")
+			}
+			send(t, h, host.Message{Text: "Are there peanuts in this?"})
+			requests := model.requests("answer")
+			last := requests[len(requests)-1].Messages
+			if text := last[len(last)-1].Text; !strings.Contains(text, test.want) {
+				t.Errorf("shown is %s", text)
+			}
+		})
+	}
+}
+
 // M3: with topics and the opt-in the section is there, beside the last input and
 // nowhere else; without topics, and for a sub-agent, it is not. It is shown by
 // ContextOf, and never stored.

@@ -82,14 +82,14 @@ const (
 // answers in the session's next turn.
 //
 // The prompt, the report and the counts go into answer, and events is told.
-func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, events *listener, answer *Answer) (memory.Draft, error) {
+func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, said string, events *listener, answer *Answer) (memory.Draft, error) {
 	user, session := turn.User, turn.Session
 	tools, err := offered(h.toolsOf(user))
 	if err != nil {
 		return memory.Draft{}, fmt.Errorf("offer tools: %w", err)
 	}
 	left := h.config.budget() / 2
-	c := course{tools: tools, events: events}
+	c := course{tools: tools, said: said, events: events}
 	h.recall(ctx, turn, a, &c)
 	for round := 0; ; round++ {
 		c.noCalls = round == maxToolRounds
@@ -162,6 +162,8 @@ func holdsDerived(f memory.Frontier) bool {
 type course struct {
 	tools  []assembly.Tool
 	events *listener
+	// said is what is to be answered.
+	said string
 	// beside is what is remembered of the user.
 	beside []memory.Block
 	// drainUntil is when the turn has waited enough for mini-dreams; zero before

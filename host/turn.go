@@ -215,7 +215,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
 		return answer, fmt.Errorf("send: store message: %w", err)
 	}
-	reply, err := h.converse(ctx, turn, agent, events, &answer)
+	reply, err := h.converse(ctx, turn, agent, m.Text, events, &answer)
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}
@@ -443,7 +443,7 @@ func PromptOf(ctx context.Context, config Config, store memory.Store, user memor
 		if now == nil {
 			now = time.Now
 		}
-		if in.Beside, err = remembered(ctx, config, store, user, s.Agent, now()); err != nil {
+		if in.Beside, err = remembered(ctx, config, store, user, s.Agent, "", now()); err != nil {
 			return fail(err)
 		}
 	}

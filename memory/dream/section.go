@@ -1,6 +1,7 @@
 package dream
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -23,9 +24,39 @@ const heading = Heading + " (from what you said before: it may be out of date, w
 // not at all, and is first in its line, which stands first too; a line of a topic
 // is one line of the text. The host puts it beside the last input, never into the
 // system text.
-func Section(topics []memory.Topic, maxTokens int) string {
-	topics = slices.DeleteFunc(slices.Clone(topics), func(t memory.Topic) bool { return !t.SupersededBy.IsZero() })
-	slices.SortStableFunc(topics, latestFirst)
+//
+// Where there is no room for all, what scores higher goes before what was learned
+// later. Scores are of the topics, in their order; nil means that none is known.
+func Section(topics []memory.Topic, scores []float64, maxTokens int) string {
+	order := make([]scored, 0, len(topics))
+	for i, t := range topics {
+		if !t.SupersededBy.IsZero() {
+			continue
+		}
+		s := scored{Topic: t}
+		if i < len(scores) {
+			s.score = scores[i]
+		}
+		order = append(order, s)
+	}
+	slices.SortStableFunc(order, func(a, b scored) int { return latestFirst(a.Topic, b.Topic) })
+	text, whole := section(order, maxTokens)
+	if !whole && scores != nil {
+		slices.SortStableFunc(order, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+		text, _ = section(order, maxTokens)
+	}
+	return text
+}
+
+type scored struct {
+	memory.Topic
+	score float64
+}
+
+// section writes topics in their order, as far as there is room, and reports
+// whether all are there.
+func section(topics []scored, maxTokens int) (text string, whole bool) {
+	whole = true
 	type line struct {
 		name     string
 		contents []string
@@ -47,6 +78,7 @@ func Section(topics []memory.Topic, maxTokens int) string {
 			cost = tokens.Estimate("\n- " + name + ": " + content)
 		}
 		if cost > left {
+			whole = false
 			continue
 		}
 		left -= cost
@@ -59,12 +91,12 @@ func Section(topics []memory.Topic, maxTokens int) string {
 		l.contents = append(l.contents, content)
 	}
 	if len(lines) == 0 {
-		return ""
+		return "", whole
 	}
 	var b strings.Builder
 	b.WriteString(heading)
 	for _, l := range lines {
 		b.WriteString("\n- " + l.name + ": " + strings.Join(l.contents, "; "))
 	}
-	return b.String()
+	return b.String(), whole
 }

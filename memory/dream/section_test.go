@@ -41,7 +41,7 @@ func TestSection(t *testing.T) {
 			[]string{"- newest: Short too.", "- old: Short."}},
 	} {
 		before := slices.Clone(test.topics)
-		section := dream.Section(test.topics, test.max)
+		section := dream.Section(test.topics, nil, test.max)
 		if !slices.EqualFunc(before, test.topics, func(a, b memory.Topic) bool { return a.ID == b.ID }) {
 			t.Errorf("%s: the topics were changed", test.name)
 		}
@@ -69,11 +69,11 @@ func TestSectionHoldsWhatFits(t *testing.T) {
 			return known(rapid.IntRange(0, 50).Draw(t, "minute"), rapid.SampledFrom([]string{"home", "work", "ペット", "a: b"}).Draw(t, "name"), rapid.StringN(0, 60, 200).Draw(t, "content"))
 		}), 0, 30).Draw(t, "topics")
 		most := rapid.IntRange(0, 500).Draw(t, "tokens")
-		section := dream.Section(topics, most)
+		section := dream.Section(topics, nil, most)
 		if cost := tokens.Estimate(section); cost > most {
 			t.Fatalf("the section costs %d tokens, more than %d", cost, most)
 		}
-		if all := dream.Section(topics, 1<<20); most >= tokens.Estimate(all)+len(topics) && section != all {
+		if all := dream.Section(topics, nil, 1<<20); most >= tokens.Estimate(all)+len(topics) && section != all {
 			t.Fatalf("the section is %q although there is room for %q", section, all)
 		}
 		lines := strings.Split(section, "\n")[1:]
