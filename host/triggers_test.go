@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -252,13 +253,13 @@ func TestACadenceRunThatIsDueAtTheEndIsFinished(t *testing.T) {
 	}()
 	<-model.asked
 	go func() { closed <- h.Close() }()
-	for { // until it closes
-		if _, err := h.Send(t.Context(), host.Message{Session: session}); errors.Is(err, host.ErrClosed) {
+	// Until nothing more begins in the background, either.
+	for {
+		if _, err := h.Dream(t.Context(), memory.UserID{}, ""); errors.Is(err, host.ErrClosed) {
 			break
 		}
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
-	time.Sleep(10 * time.Millisecond)
 	close(model.answer)
 	if err := errors.Join(<-sent, <-closed); err != nil {
 		t.Fatal(err)

@@ -159,11 +159,12 @@ func TestRunNotices(t *testing.T) {
 	for _, test := range []struct {
 		name, statement, says string
 	}{
-		{"a message that is lost with every trace", `CREATE TEMP TABLE lost AS SELECT m.id, m.session_id FROM messages m JOIN frontier f ON f.message_id = m.id JOIN sessions s ON s.id = m.session_id
+		{"a message that is lost with every trace", `CREATE TEMP TABLE lost AS SELECT m.id, m.session_id, m.tokens FROM messages m JOIN frontier f ON f.message_id = m.id JOIN sessions s ON s.id = m.session_id
 			WHERE m.seq = s.messages AND m.source = 'scheduled_tick' LIMIT 1;
 			DELETE FROM frontier WHERE message_id IN (SELECT id FROM lost);
 			DELETE FROM messages WHERE id IN (SELECT id FROM lost);
-			UPDATE sessions SET messages = messages - 1 WHERE id IN (SELECT session_id FROM lost)`, "is not there as it was"},
+			UPDATE sessions SET messages = messages - 1, shown_items = shown_items - 1, shown_tokens = shown_tokens - (SELECT tokens FROM lost)
+			WHERE id IN (SELECT session_id FROM lost)`, "is not there as it was"},
 		{"a message with other words", "UPDATE messages SET content = replace(content, 'canary', 'cabbage') WHERE number = (SELECT min(number) FROM messages WHERE trust = 'direct')", "is not there as it was"},
 		{"a message that nobody sent", `INSERT INTO messages (id, session_id, seq, role, source, content, tokens, trust, created_at)
 			SELECT randomblob(16), session_id, seq + 1, 'user', 'autonomous_tick', '[{"type":"text","text":"hm"}]', 1, 'direct', created_at FROM messages m
@@ -190,15 +191,17 @@ func TestRunNotices(t *testing.T) {
 				}
 				return engine.Open(ctx, dir)
 			}
-			for seed := range uint64(5) {
+			// What is damaged may be what the killed child had not yet been told of,
+			// and nobody can miss that: hence more seeds than one.
+			var noticed error
+			for seed := range uint64(8) {
 				_, err := crashtest.Run(t.Context(), broken, crashtest.Options{Dir: t.TempDir(), Seed: seed, Kills: 2})
 				if err != nil && strings.Contains(err.Error(), test.says) {
 					return
-				} else if err != nil {
-					t.Fatal(err)
 				}
+				noticed = errors.Join(noticed, err)
 			}
-			t.Error("nobody notices")
+			t.Errorf("nobody notices; what was noticed instead: %v", noticed)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -337,8 +338,17 @@ func TestTickOfOneUserWithTwoAgents(t *testing.T) {
 	h.talk(h.user, "I have a dog.")
 	model := attentive()
 	says := model.answer
+	var asked atomic.Int32
 	model.answer = func(ctx context.Context, r llm.Request) (llm.Response, error) {
-		time.Sleep(20 * time.Millisecond) // time for the other one to read the same topics
+		defer asked.Add(-1)
+		asked.Add(1)
+		// Room for the other one to read the same topics, and to ask.
+		for range 50_000 {
+			if runtime.Gosched(); asked.Load() > 1 {
+				t.Error("two are asked at once for one user")
+				break
+			}
+		}
 		return says(ctx, r)
 	}
 	d := h.dreamer(model, func(c *dream.Config) {
