@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/manifest"
@@ -68,6 +70,11 @@ type Config struct {
 	Ticks <-chan time.Time `toml:"-"`
 	// Log takes what an operator may want to know; nil discards it.
 	Log *slog.Logger `toml:"-"`
+	// Tracer makes a span of each turn, refresh, compaction, question to a hand and
+	// request to the model, Meter counts and measures them; nil means that nobody
+	// does. Neither is told a word of what is said. docs/operating.md lists the names.
+	Tracer trace.TracerProvider `toml:"-"`
+	Meter  metric.MeterProvider `toml:"-"`
 
 	Store      StoreConfig           `toml:"store"`
 	Model      ModelConfig           `toml:"model"`
@@ -234,6 +241,18 @@ type ServerConfig struct {
 	// Hosts are the names, with or without a port, that a request's Host header may
 	// say beside the address of Listen and, on loopback, localhost.
 	Hosts []string `toml:"hosts"`
+	// Gateway is [server.gateway].
+	Gateway GatewayConfig `toml:"gateway"`
+	// DrainSecs is how long glovebox serve waits at its end for what is being
+	// answered; zero means 30.
+	DrainSecs int `toml:"drain_secs"`
+}
+
+// GatewayConfig is [server.gateway], about /v1.
+type GatewayConfig struct {
+	// HostTools offers the host's tools to the model beside the client's. They are
+	// answered inside, and the client sees nothing of it.
+	HostTools bool `toml:"host_tools"`
 }
 
 // defaultListen is reachable from this machine alone.

@@ -75,6 +75,17 @@ func ToolResult(id, name string, result boundary.Content, isError bool) Block {
 	return Block{Type: BlockToolResult, ID: id, Name: name, External: result, IsError: isError}
 }
 
+// Image returns a picture: its bytes, of a type such as image/png, or where it is.
+// What it costs in a prompt does not depend on its size.
+func Image(mediaType string, data []byte, url string) Block {
+	return Block{Type: BlockImage} // a stub: it cannot be encoded yet
+}
+
+// ParseImage reads a block that Image made, as it is stored; ok is false for another.
+func ParseImage(raw json.RawMessage) (mediaType string, data []byte, url string, ok bool) {
+	return "", nil, "", false
+}
+
 // jsonSpace is what may stand around a JSON value.
 const jsonSpace = " \t\r\n"
 

@@ -82,6 +82,9 @@ type Session struct {
 	User   UserID    `json:"user_id"`
 	Parent SessionID `json:"parent_session_id,omitzero"`
 	Title  string    `json:"title,omitempty"`
+	// Name is what a caller calls the session, among those of its user; "" if
+	// nobody does. At most one session of a user has it.
+	Name string `json:"name,omitempty"`
 	// CreatedAt and LastActive are UTC, to the microsecond. LastActive moves
 	// with messages of the sources user, assistant, tool and unknown; ticks
 	// and injections are not activity.
@@ -187,6 +190,9 @@ type Draft struct {
 	// key is already stored adds nothing. Empty means no key; else it is at
 	// most MaxEventKey bytes of UTF-8 without NUL, compared by bytes.
 	EventKey string
+	// Transcript is of the conversation as its holder has it, up to and with this
+	// message; zero for what the holder does not see.
+	Transcript Digest
 	// At is when it was said; the store keeps microseconds, in UTC.
 	At time.Time
 }
@@ -205,7 +211,9 @@ type Message struct {
 	Tokens   int       `json:"tokens"`
 	Trust    Trust     `json:"trust"`
 	EventKey string    `json:"event_key,omitempty"`
-	At       time.Time `json:"created_at"`
+	// Transcript is the Draft's.
+	Transcript Digest    `json:"transcript,omitzero"`
+	At         time.Time `json:"created_at"`
 }
 
 // IsRefresh reports whether m is a context refresh.

@@ -12,6 +12,8 @@ type SessionQuery struct {
 	Agent AgentID
 	// WithUser keeps the sessions in which the user has said something.
 	WithUser bool
+	// Name, if not empty, keeps the session of that name.
+	Name string
 	// Limit bounds the answer; 0 means no bound.
 	Limit int
 }
@@ -56,6 +58,24 @@ type Store interface {
 	// or parent (of the same user) does not exist; ErrConflict if the ID does;
 	// ErrInvalid without CreatedAt.
 	CreateSession(ctx context.Context, s Session) (Session, error)
+	// NameSession gives a session its name, which no other of the user's sessions has
+	// any more; "" takes it away. CreateSession gives none. Errors: ErrNotFound;
+	// ErrInvalid for a name of more than MaxSessionName bytes, that is not UTF-8, or
+	// with characters that control.
+	NameSession(ctx context.Context, user UserID, id SessionID, name string) error
+	// Fork creates a session of the same user and agent whose Parent is id and that
+	// begins with the messages of it up to and with number last: the same words,
+	// times, sources, trust and digests, in rows of its own, without their event
+	// keys. What the model is shown of them is what it is shown of them in the parent,
+	// summaries that stand for no later message included. All of it is stored or
+	// none. Last of 0 forks off nothing but the parent's name in Parent. Errors:
+	// ErrNotFound; ErrInvalid for a last that the session does not have, or without a
+	// time.
+	Fork(ctx context.Context, user UserID, id SessionID, last int64, at time.Time) (Session, error)
+	// Places returns where the user's sessions with the agent have that digest: those
+	// that are Last first, then the session that was active last; at most limit,
+	// which is positive. The zero digest has no place.
+	Places(ctx context.Context, user UserID, agent AgentID, digest Digest, limit int) ([]Place, error)
 	// Session returns one session. Errors: ErrNotFound.
 	Session(ctx context.Context, user UserID, id SessionID) (Session, error)
 	// Sessions returns the user's sessions, the last active first; ties by id,

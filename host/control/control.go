@@ -36,6 +36,8 @@ type Config struct {
 	// without stands for every port. The address that a connection was made to, and
 	// localhost on loopback, may be said as well.
 	Hosts []string
+	// Mounts are answered by other packages.
+	Mounts []Mount
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Log takes what an operator may want to know; nil discards it.
@@ -56,6 +58,8 @@ type server struct {
 	routes *http.ServeMux
 	// tokenless are the patterns of routes that need no token.
 	tokenless map[string]bool
+	// refusals are those of mounts, by pattern.
+	refusals map[string]refusal
 	// importing bounds how many imports are in memory at once; importers has the
 	// users whose imports they are, by memory.UserID.
 	importing chan struct{}
@@ -71,7 +75,7 @@ const maxImports = 4
 func New(c Config) http.Handler {
 	s := &server{
 		host: c.Host, config: c.HostConfig, store: c.Host.Store(), tokens: c.Tokens, open: c.Open, now: c.Now, log: c.Log,
-		hosts: map[string]bool{}, tokenless: map[string]bool{}, routes: http.NewServeMux(), importing: make(chan struct{}, maxImports),
+		hosts: map[string]bool{}, tokenless: map[string]bool{}, refusals: map[string]refusal{}, routes: http.NewServeMux(), importing: make(chan struct{}, maxImports),
 	}
 	for _, name := range c.Hosts {
 		s.hosts[strings.ToLower(name)] = true
@@ -83,32 +87,84 @@ func New(c Config) http.Handler {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	for _, route := range routes {
-		s.tokenless[route.pattern] = route.access == forAll
+		s.tokenless[route.pattern] = route.access == ForAll
 		s.routes.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := s.enter(route, w, r); err != nil {
 				s.fail(w, r, err)
 			}
 		})
 	}
+	for _, m := range c.Mounts {
+		s.mount(m)
+	}
 	return s
 }
 
-// access is who may use a route.
-type access int
+// mount adds the routes of another package.
+func (s *server) mount(m Mount) {
+	for _, pattern := range m.Patterns {
+		s.tokenless[pattern] = m.Access == ForAll
+		if m.Refuse != nil {
+			s.refusals[pattern] = m.Refuse
+		}
+		s.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if m.Access == ForAdmin && !callerOf(r.Context()).admin {
+				s.fail(w, r, onlyAdmin())
+				return
+			}
+			liftDeadlines(w, r)
+			m.Handler.ServeHTTP(w, r)
+		})
+	}
+}
+
+// refusal answers what the door refuses.
+type refusal func(w http.ResponseWriter, r *http.Request, status int, detail string)
+
+// Mount is a part of the server that another package answers, behind the same door.
+type Mount struct {
+	// Patterns are those of http.ServeMux, without a host.
+	Patterns []string
+	Access   Access
+	// Handler finds who called by CallerOf. It bounds what it reads and how long it
+	// waits for it.
+	Handler http.Handler
+	// Refuse answers what the door refuses, in the form that callers of the mount know;
+	// nil means problem details. Headers that belong to the refusal are set.
+	Refuse func(w http.ResponseWriter, r *http.Request, status int, detail string)
+}
+
+// Caller is who sent a request that the door let in.
+type Caller struct {
+	// Admin may do everything, also in the name of others.
+	Admin bool
+	// User is whose the token is; of a caller without one, the default user.
+	User memory.UserID
+}
+
+// CallerOf returns who sent a request. It is the zero Caller where nobody had to
+// have a token.
+func CallerOf(ctx context.Context) Caller {
+	c := callerOf(ctx)
+	return Caller{Admin: c.admin, User: c.user}
+}
+
+// Access is who may use a route.
+type Access int
 
 const (
-	// forAdmin is the zero value: what nobody thought about is the operator's.
-	forAdmin access = iota
-	// forUser is for the user in the path, and the operator.
-	forUser
-	// forAll needs no token.
-	forAll
+	// ForAdmin is the zero value: what nobody thought about is the operator's.
+	ForAdmin Access = iota
+	// ForUser is for the user in the path, where there is one, and the operator.
+	ForUser
+	// ForAll needs no token.
+	ForAll
 )
 
 // route is one pattern of the interface and what answers it.
 type route struct {
 	pattern string
-	access  access
+	access  Access
 	handle  func(*server, http.ResponseWriter, *http.Request, place) error
 	// parameters are what may stand in the query.
 	parameters []string
@@ -125,36 +181,36 @@ type place struct {
 // routes is the whole interface. openapi.json describes it; a test holds the two
 // against each other.
 var routes = []route{
-	{"GET /healthz", forAll, (*server).health, nil},
-	{"GET /openapi.json", forAll, (*server).document, nil},
+	{"GET /healthz", ForAll, (*server).health, nil},
+	{"GET /openapi.json", ForAll, (*server).document, nil},
 
-	{"GET /api/status", forAdmin, (*server).status, nil},
-	{"GET /api/agents", forAdmin, (*server).agents, nil},
-	{"GET /api/agents/{agent}", forAdmin, (*server).agent, nil},
-	{"PATCH /api/agents/{agent}/config", forAdmin, (*server).configureAgent, nil},
+	{"GET /api/status", ForAdmin, (*server).status, nil},
+	{"GET /api/agents", ForAdmin, (*server).agents, nil},
+	{"GET /api/agents/{agent}", ForAdmin, (*server).agent, nil},
+	{"PATCH /api/agents/{agent}/config", ForAdmin, (*server).configureAgent, nil},
 
-	{"GET /api/users", forAdmin, (*server).users, nil},
-	{"DELETE /api/users/{user}", forUser, (*server).wipeUser, nil},
-	{"GET /api/users/{user}/export", forUser, (*server).exportUser, nil},
+	{"GET /api/users", ForAdmin, (*server).users, nil},
+	{"DELETE /api/users/{user}", ForUser, (*server).wipeUser, nil},
+	{"GET /api/users/{user}/export", ForUser, (*server).exportUser, nil},
 
-	{"GET /api/users/{user}/memory", forUser, (*server).topics, nil},
-	{"DELETE /api/users/{user}/memory", forUser, (*server).wipeMemory, nil},
-	{"GET /api/users/{user}/memory/audit", forUser, (*server).audit, []string{"after", "limit"}},
-	{"GET /api/users/{user}/memory/export", forUser, (*server).exportMemory, nil},
-	{"POST /api/users/{user}/memory/import", forUser, (*server).importMemory, nil},
-	{"GET /api/users/{user}/memory/{topic}", forUser, (*server).topic, nil},
-	{"PUT /api/users/{user}/memory/{topic}", forUser, (*server).putTopic, nil},
-	{"DELETE /api/users/{user}/memory/{topic}", forUser, (*server).deleteTopic, nil},
-	{"GET /api/users/{user}/agents/{agent}/memory", forUser, (*server).topics, nil},
-	{"DELETE /api/users/{user}/agents/{agent}/memory", forUser, (*server).wipeMemory, nil},
-	{"GET /api/users/{user}/agents/{agent}/memory/{topic}", forUser, (*server).topic, nil},
-	{"PUT /api/users/{user}/agents/{agent}/memory/{topic}", forUser, (*server).putTopic, nil},
-	{"DELETE /api/users/{user}/agents/{agent}/memory/{topic}", forUser, (*server).deleteTopic, nil},
+	{"GET /api/users/{user}/memory", ForUser, (*server).topics, nil},
+	{"DELETE /api/users/{user}/memory", ForUser, (*server).wipeMemory, nil},
+	{"GET /api/users/{user}/memory/audit", ForUser, (*server).audit, []string{"after", "limit"}},
+	{"GET /api/users/{user}/memory/export", ForUser, (*server).exportMemory, nil},
+	{"POST /api/users/{user}/memory/import", ForUser, (*server).importMemory, nil},
+	{"GET /api/users/{user}/memory/{topic}", ForUser, (*server).topic, nil},
+	{"PUT /api/users/{user}/memory/{topic}", ForUser, (*server).putTopic, nil},
+	{"DELETE /api/users/{user}/memory/{topic}", ForUser, (*server).deleteTopic, nil},
+	{"GET /api/users/{user}/agents/{agent}/memory", ForUser, (*server).topics, nil},
+	{"DELETE /api/users/{user}/agents/{agent}/memory", ForUser, (*server).wipeMemory, nil},
+	{"GET /api/users/{user}/agents/{agent}/memory/{topic}", ForUser, (*server).topic, nil},
+	{"PUT /api/users/{user}/agents/{agent}/memory/{topic}", ForUser, (*server).putTopic, nil},
+	{"DELETE /api/users/{user}/agents/{agent}/memory/{topic}", ForUser, (*server).deleteTopic, nil},
 
-	{"POST /api/users/{user}/chat", forUser, (*server).chat, nil},
-	{"GET /api/users/{user}/sessions", forUser, (*server).sessions, []string{"limit"}},
-	{"GET /api/users/{user}/sessions/{session}", forUser, (*server).session, []string{"after", "limit"}},
-	{"GET /api/users/{user}/sessions/{session}/context", forUser, (*server).context, nil},
+	{"POST /api/users/{user}/chat", ForUser, (*server).chat, nil},
+	{"GET /api/users/{user}/sessions", ForUser, (*server).sessions, []string{"limit"}},
+	{"GET /api/users/{user}/sessions/{session}", ForUser, (*server).session, []string{"after", "limit"}},
+	{"GET /api/users/{user}/sessions/{session}/context", ForUser, (*server).context, nil},
 }
 
 // ServeHTTP implements http.Handler.
@@ -205,7 +261,7 @@ func (s *server) find(r *http.Request) (pattern string, missing error) {
 		return pattern, nil
 	}
 	// The mux knows which methods there are instead, and says so in its answer.
-	var answer refusal
+	var answer muxAnswer
 	handler.ServeHTTP(&answer, r)
 	if answer.status == http.StatusMethodNotAllowed {
 		return "", noMethod(answer.header.Get("Allow"))
@@ -222,22 +278,22 @@ func noMethod(allowed string) *problem {
 	return refuse(http.StatusMethodNotAllowed, "use "+allowed).with("Allow", allowed)
 }
 
-// refusal keeps what the mux answers to a request that it has no route for.
-type refusal struct {
+// muxAnswer keeps what the mux answers to a request that it has no route for.
+type muxAnswer struct {
 	header http.Header
 	status int
 }
 
-func (a *refusal) Header() http.Header {
+func (a *muxAnswer) Header() http.Header {
 	if a.header == nil {
 		a.header = http.Header{}
 	}
 	return a.header
 }
 
-func (a *refusal) WriteHeader(status int) { a.status = status }
+func (a *muxAnswer) WriteHeader(status int) { a.status = status }
 
-func (a *refusal) Write(b []byte) (int, error) { return len(b), nil }
+func (a *muxAnswer) Write(b []byte) (int, error) { return len(b), nil }
 
 // enter lets a caller that was admitted into a route, or not: who may not learn of
 // something is told that it is not there before it is looked for.
@@ -246,9 +302,9 @@ func (s *server) enter(route route, w http.ResponseWriter, r *http.Request) erro
 	var at place
 	var err error
 	switch {
-	case route.access == forAdmin && !caller.admin:
-		return refuse(http.StatusForbidden, "this is for the scope admin")
-	case route.access == forUser:
+	case route.access == ForAdmin && !caller.admin:
+		return onlyAdmin()
+	case route.access == ForUser:
 		if at.user, err = s.userAt(r, caller); err != nil {
 			return err
 		}
@@ -264,15 +320,21 @@ func (s *server) enter(route route, w http.ResponseWriter, r *http.Request) erro
 	if err := conditions(r); err != nil {
 		return err
 	}
+	liftDeadlines(w, r)
+	return route.handle(s, w, r, at)
+}
+
+// liftDeadlines leaves the deadlines of a connection to whoever reads or writes it:
+// the handler may take its time, and the last request's are over.
+func liftDeadlines(w http.ResponseWriter, r *http.Request) {
 	connection := http.NewResponseController(w)
-	// The deadlines of the connection are those of whoever reads or writes it: the
-	// handler may take its time, and the last request's are over.
 	_ = connection.SetWriteDeadline(time.Time{})
 	if r.Body == http.NoBody {
 		_ = connection.SetReadDeadline(time.Time{})
 	}
-	return route.handle(s, w, r, at)
 }
+
+func onlyAdmin() *problem { return refuse(http.StatusForbidden, "this is for the scope admin") }
 
 // conditions refuses a condition that no route looks at: to change something as if
 // it had not been made is what the caller wanted to be kept from.

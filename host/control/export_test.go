@@ -12,7 +12,7 @@ type Route struct {
 func Routes() []Route {
 	var all []Route
 	for _, r := range routes {
-		all = append(all, Route{r.pattern, r.access == forAdmin, r.access == forAll, r.parameters})
+		all = append(all, Route{r.pattern, r.access == ForAdmin, r.access == ForAll, r.parameters})
 	}
 	return all
 }

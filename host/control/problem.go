@@ -109,6 +109,10 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
+	if _, pattern := s.routes.Handler(r); s.refusals[pattern] != nil {
+		s.refusals[pattern](w, r, p.Status, p.Detail)
+		return
+	}
 	body, err := encodeJSON(p)
 	if err != nil {
 		body = []byte("{}\n") // strings and a number are always JSON

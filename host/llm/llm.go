@@ -7,6 +7,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
+	"time"
 )
 
 // Errors that callers branch on. Drivers wrap them with the operation and the
@@ -33,6 +36,24 @@ var (
 	ErrRefused = errors.New("the model's server rejects the request")
 )
 
+// StatusError is wrapped by the error of a request that a server answered with an
+// HTTP status, beside one of the errors above.
+type StatusError struct {
+	// Status is from 300 to 599; 529 is Anthropic's for overloaded.
+	Status int
+	// Code is the server's identifier of what is wrong, of lower-case letters, digits
+	// and '_'; "" if it has none.
+	Code string
+	// RetryAfter is how long the server wants to be left alone; zero if it does not
+	// say.
+	RetryAfter time.Duration
+}
+
+// Error says the status and the code.
+func (e *StatusError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("status %d %s", e.Status, e.Code))
+}
+
 // Role is who speaks.
 type Role string
 
@@ -52,6 +73,8 @@ type Message struct {
 	Provider string
 	// Text may be empty beside tool calls or results.
 	Text string
+	// Images stand in the user's Text, in order.
+	Images []Image
 	// ToolCalls are what the assistant asked for, after its Text. The next
 	// message is the user's and holds one result for each, by ID, and no other
 	// results.
@@ -62,6 +85,29 @@ type Message struct {
 	// of this message for the next request that begins the same. A provider
 	// that keeps what it likes takes no notice.
 	Breakpoint bool
+}
+
+// Image is a picture in a user's message. A model that cannot see any is sent none:
+// what stands for it in the Text is enough.
+type Image struct {
+	// At is where it stands: the byte in Text, between two characters, before which
+	// it comes. Those of a message have it ascending, or the same.
+	At int
+	// MediaType is image/png, image/jpeg, image/gif or image/webp, and Data the
+	// picture; or both are empty and URL says where it is, for the provider to fetch.
+	MediaType string
+	Data      []byte
+	URL       string
+}
+
+// ToolChoice says whether tools are to be called. The zero value leaves it to the
+// model.
+type ToolChoice struct {
+	// Required demands at least one call, of the tool with Name if that is not "".
+	Required bool
+	Name     string
+	// One allows at most one call in an answer.
+	One bool
 }
 
 // Request is one prompt. A model does not change it.
@@ -81,8 +127,19 @@ type Request struct {
 	// same, for a prompt with calls in it is refused by some providers without
 	// them, and begins otherwise than the one before.
 	NoCalls bool
+	// Choice is about Tools; with NoCalls it counts for nothing.
+	Choice ToolChoice
 	// MaxOutputTokens bounds the answer; zero leaves it to the model.
 	MaxOutputTokens int
+	// TopP is over 0 and at most 1; nil leaves it to the model.
+	TopP *float64
+	// Stop are texts, at most 4, none empty, before the first of which the answer
+	// ends.
+	Stop []string
+	// Effort is how much the model thinks before it answers: low, medium, high, or
+	// another word that the provider knows; "" leaves it to the model. A model that
+	// knows only its own takes no notice.
+	Effort string
 	// Temperature is between 0 and 2; nil leaves it to the model. A model that
 	// knows only its own takes no notice.
 	Temperature *float64
@@ -121,8 +178,18 @@ type Response struct {
 	// CachedTokens is how many of InputTokens the provider had kept from an
 	// earlier request; zero also where it does not say.
 	CachedTokens int
+	// WrittenTokens is how many of InputTokens the provider kept for a later request,
+	// ThoughtTokens how many of OutputTokens were thoughts; zero also where it does
+	// not say.
+	WrittenTokens, ThoughtTokens int
 	// Truncated says that MaxOutputTokens cut the answer off.
 	Truncated bool
+	// Filtered says that the provider ended the answer for what it says; Text is what
+	// came before. One without Text is an error that wraps ErrRefused.
+	Filtered bool
+	// Stopped is the one of Stop that ended the answer; "" if none did, or the
+	// provider does not say which.
+	Stopped string
 	// Model names who answered, in the words of the configuration.
 	Model string
 }

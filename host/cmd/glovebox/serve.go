@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,11 @@ import (
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/dashboard"
+	"github.com/gloveboxhq/glovebox/host/gateway"
+	"github.com/gloveboxhq/glovebox/host/mcp"
+	"github.com/gloveboxhq/glovebox/host/telemetry"
+	"github.com/gloveboxhq/glovebox/memory"
 )
 
 // tokensBeside is where the tokens of a database are.
@@ -56,6 +62,12 @@ func (a *app) serve() *cobra.Command {
 			if none && !alone {
 				return fmt.Errorf("nobody has a token, and %s may be reached from elsewhere: make one with glovebox token create, or listen on 127.0.0.1", listener.Addr())
 			}
+			measured, err := telemetry.New(c.Context(), programVersion())
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, measured.Close(context.WithoutCancel(c.Context()))) }()
+			config.Meter, config.Tracer = measured.Meter, measured.Tracer
 			h, err := open(c.Context(), config)
 			if err != nil {
 				return err
@@ -64,12 +76,28 @@ func (a *app) serve() *cobra.Command {
 			if err := a.announce(listener.Addr(), none); err != nil {
 				return err
 			}
-			handler := control.New(control.Config{Host: h, HostConfig: config, Tokens: tokens, Open: alone, Hosts: config.Server.Hosts, Log: a.logger()})
+			handler := control.New(control.Config{
+				Host: h, HostConfig: config, Tokens: tokens, Open: alone, Hosts: config.Server.Hosts, Log: a.logger(),
+				Mounts: a.mounts(h, config, control.NewLogins(tokens, nil), measured),
+			})
 			return control.Serve(c.Context(), listener, handler, a.logger())
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", "", "address and port to listen on (default [server] listen, else 127.0.0.1:7780)")
 	return c
+}
+
+// mounts are the parts of the server beside the control API.
+func (a *app) mounts(h *host.Host, config host.Config, logins *control.Logins, measured *telemetry.Telemetry) []control.Mount {
+	user := func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User }
+	mounts := []control.Mount{
+		{Patterns: gateway.Patterns, Access: control.ForUser, Refuse: gateway.Refuse,
+			Handler: gateway.New(gateway.Config{Host: h, HostConfig: config, User: user, Log: a.logger()})},
+		{Patterns: mcp.Patterns, Access: control.ForUser,
+			Handler: mcp.NewHandler(mcp.Config{Host: h, User: user, Version: programVersion(), Log: a.logger()})},
+		{Patterns: []string{"GET /metrics"}, Access: control.ForAdmin, Handler: measured.Metrics()},
+	}
+	return append(mounts, dashboard.Mounts(dashboard.Config{Host: h, HostConfig: config, Logins: logins, Version: programVersion(), Log: a.logger()})...)
 }
 
 // announce says where the server is, and that nobody asks who calls, if so.

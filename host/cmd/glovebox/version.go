@@ -19,10 +19,7 @@ func (a *app) version() *cobra.Command {
 				Go      string   `json:"go"`
 				ABI     int      `json:"abi"`
 				Bundled []string `json:"bundled"`
-			}{"unknown", runtime.Version(), abi.Version, plugins.Names()}
-			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-				v.Version = info.Main.Version
-			}
+			}{programVersion(), runtime.Version(), abi.Version, plugins.Names()}
 			if a.asJSON {
 				return a.printJSON(v)
 			}
@@ -30,4 +27,12 @@ func (a *app) version() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// programVersion is what the build was stamped with.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
 }

@@ -1,0 +1,3 @@
+package dashboard_test
+
+import _ "github.com/chromedp/chromedp"
