@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -92,6 +93,45 @@ func NewFile(id FileID, session SessionID, b Block, trust Trust, at time.Time) (
 		place = Block{Type: b.Type, ID: b.ID, Name: b.Name, External: outline, IsError: b.IsError, File: id}
 	}
 	return f, place, nil
+}
+
+// Refile returns b, which has a file, with another one in its place; every other
+// byte stays as it is. It is for stores, which copy a block into another session.
+func (b Block) Refile(id FileID) (Block, error) {
+	encoded, err := b.MarshalJSON()
+	if err != nil {
+		return Block{}, err
+	}
+	fail := func(err error) (Block, error) { return Block{}, fmt.Errorf("give a block another file: %w", err) }
+	decoder := json.NewDecoder(bytes.NewReader(encoded))
+	if _, err := decoder.Token(); err != nil {
+		return fail(err)
+	}
+	// Of fields of one name, whatever their case, the last counts.
+	from, to := 0, 0
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return fail(err)
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return fail(err)
+		}
+		if name, ok := name.(string); ok && strings.EqualFold(name, "file") {
+			to = int(decoder.InputOffset())
+			from = to - len(value)
+		}
+	}
+	refiled := slices.Concat(encoded[:from], []byte(`"`+id.String()+`"`), encoded[to:])
+	var read Block
+	if err := read.UnmarshalJSON(refiled); err != nil {
+		return fail(err)
+	}
+	if read.File != id {
+		return fail(invalid("it has none"))
+	}
+	return read, nil
 }
 
 // maxLabel is the most bytes of a file's name or type.

@@ -46,6 +46,7 @@ type SessionRecord struct {
 	Agent     string    `json:"agent"`
 	Parent    SessionID `json:"parent_session_id,omitzero"`
 	Title     string    `json:"title,omitempty"`
+	Name      string    `json:"name,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 	// Learned are the messages that were looked at to learn from them, in order;
 	// runs neither overlap nor touch. What the session does not have counts for

@@ -4,6 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Digest stands for all that the holder of a conversation has seen of it, up to
@@ -32,6 +35,12 @@ func (d *Digest) UnmarshalText(text []byte) error {
 
 // MaxSessionName is the most bytes of a session's name.
 const MaxSessionName = 200
+
+// ValidSessionName reports whether name can be a session's: UTF-8 of 1 to
+// MaxSessionName bytes without characters that control.
+func ValidSessionName(name string) bool {
+	return name != "" && len(name) <= MaxSessionName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+}
 
 // Place is where a digest was found.
 type Place struct {

@@ -400,8 +400,8 @@ const countShown = `(SELECT count(*), coalesce(sum(coalesce(m.tokens, v.tokens))
 	LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = ?1)`
 
 func storedPosition(ctx context.Context, tx *sql.Tx, id memory.SessionID) (p position, err error) {
-	return p, tx.QueryRowContext(ctx, "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges FROM sessions WHERE id = ?", blob(id)).
-		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges)
+	return p, tx.QueryRowContext(ctx, "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges, placed FROM sessions WHERE id = ?", blob(id)).
+		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &p.placed)
 }
 
 // countedPosition is where a session stands by its messages. Gaps are numbers that
@@ -411,7 +411,7 @@ func countedPosition(ctx context.Context, tx *sql.Tx, id memory.SessionID, damag
 	if err := tx.QueryRowContext(ctx, "SELECT created_at FROM sessions WHERE id = ?", blob(id)).Scan(&p.lastActive); err != nil {
 		return p, 0, err
 	}
-	rows, err := tx.QueryContext(ctx, "SELECT id, seq, role, source, content, created_at FROM messages WHERE session_id = ? ORDER BY seq", blob(id))
+	rows, err := tx.QueryContext(ctx, "SELECT id, seq, role, source, content, transcript, created_at FROM messages WHERE session_id = ? ORDER BY seq", blob(id))
 	if err != nil {
 		return p, 0, err
 	}
@@ -419,7 +419,7 @@ func countedPosition(ctx context.Context, tx *sql.Tx, id memory.SessionID, damag
 	for rows.Next() {
 		var m memory.Message
 		var content []byte
-		if err := rows.Scan(into(&m.ID), &m.Seq, &m.Role, &m.Source, &content, instant{&m.At}); err != nil {
+		if err := rows.Scan(into(&m.ID), &m.Seq, &m.Role, &m.Source, &content, digest{&m.Transcript}, instant{&m.At}); err != nil {
 			return p, 0, err
 		}
 		row := "message " + m.ID.String()
@@ -439,10 +439,9 @@ func countedPosition(ctx context.Context, tx *sql.Tx, id memory.SessionID, damag
 			}
 		}
 		gaps += m.Seq - p.messages - 1
-		before := m.Seq
-		p.count(m)
 		// The next one gets the number after the highest.
-		p.messages = before
+		p.messages = m.Seq - 1
+		p.count(m)
 	}
 	return p, gaps, rows.Err()
 }
@@ -657,11 +656,21 @@ func (s *Store) recount(ctx context.Context, id memory.SessionID) error {
 	})
 }
 
+// mine are the summaries of session ?1. showSummaries and showMessages make its
+// frontier, which has none, of what is in no summary.
+const (
+	mine          = "(SELECT id FROM summaries WHERE session_id = ?1)"
+	showSummaries = `INSERT INTO frontier (session_id, ordinal, summary_id)
+		SELECT ?1, (SELECT min(o.ordinal) FROM summary_sources o WHERE o.summary_id = v.id), v.id FROM summaries v
+		WHERE v.session_id = ?1 AND v.id NOT IN (SELECT source_summary_id FROM summary_sources WHERE summary_id IN ` + mine + ` AND source_summary_id IS NOT NULL)`
+	showMessages = `INSERT INTO frontier (session_id, ordinal, message_id) SELECT ?1, m.seq, m.id FROM messages m
+		WHERE m.session_id = ?1 AND m.id NOT IN (SELECT message_id FROM summary_sources WHERE summary_id IN ` + mine + ` AND message_id IS NOT NULL)`
+)
+
 // rebuildFrontier makes the frontier of a session anew from what there is. Sources
 // that cannot be are taken from summaries, summaries without sources are removed,
 // and what is in no summary is shown itself.
 func (s *Store) rebuildFrontier(ctx context.Context, id memory.SessionID) error {
-	const mine = "(SELECT id FROM summaries WHERE session_id = ?1)"
 	return s.unenforced(ctx, "rebuild the frontier of session "+id.String(), func(ctx context.Context, tx *sql.Tx) error {
 		run := func(statement string) (int64, error) {
 			result, err := tx.ExecContext(ctx, statement, blob(id))
@@ -714,11 +723,7 @@ func (s *Store) rebuildFrontier(ctx context.Context, id memory.SessionID) error 
 			return err
 		}
 		for _, statement := range []string{
-			`INSERT INTO frontier (session_id, ordinal, summary_id)
-				SELECT ?1, (SELECT min(o.ordinal) FROM summary_sources o WHERE o.summary_id = v.id), v.id FROM summaries v
-				WHERE v.session_id = ?1 AND v.id NOT IN (SELECT source_summary_id FROM summary_sources WHERE summary_id IN ` + mine + ` AND source_summary_id IS NOT NULL)`,
-			`INSERT INTO frontier (session_id, ordinal, message_id) SELECT ?1, m.seq, m.id FROM messages m
-				WHERE m.session_id = ?1 AND m.id NOT IN (SELECT message_id FROM summary_sources WHERE summary_id IN ` + mine + ` AND message_id IS NOT NULL)`,
+			showSummaries, showMessages,
 			"UPDATE sessions SET revision = revision + 1, (shown_items, shown_tokens) = " + countShown + " WHERE id = ?1",
 		} {
 			if _, err := run(statement); err != nil {

@@ -119,10 +119,10 @@ func (e *exporter) session(ctx context.Context, id memory.SessionID) error {
 		gone                       bool
 	)
 	if err := e.store.reading(ctx, e.what, func(tx *sql.Tx) error {
-		err := tx.QueryRowContext(ctx, `SELECT s.id, a.name, s.parent_session_id, s.title, s.created_at, s.messages,
+		err := tx.QueryRowContext(ctx, `SELECT s.id, a.name, s.parent_session_id, s.title, coalesce(s.name, ''), s.created_at, s.messages,
 			coalesce((SELECT max(v.number) FROM summaries v WHERE v.session_id = s.id), 0), coalesce((SELECT max(c.id) FROM compaction_runs c WHERE c.session_id = s.id), 0)
 			FROM sessions s JOIN agents a ON a.id = s.agent_id WHERE s.user_id = ?1 AND s.id = ?2`, blob(e.user), blob(id)).
-			Scan(into(&head.ID), &head.Agent, into(&head.Parent), &head.Title, instant{&head.CreatedAt}, &messages, &summary, &compact)
+			Scan(into(&head.ID), &head.Agent, into(&head.Parent), &head.Title, &head.Name, instant{&head.CreatedAt}, &messages, &summary, &compact)
 		gone = err == sql.ErrNoRows
 		if gone {
 			return nil

@@ -256,7 +256,7 @@ func (im *importer) prepareMessage(p *preparedRecord) error {
 	if r.ID.IsZero() || r.Seq < 1 {
 		return fmt.Errorf("a message needs an id and a place: %w", memory.ErrInvalid)
 	}
-	d := memory.Draft{Role: r.Role, Source: r.Source, Blocks: r.Blocks, Trust: r.Trust, EventKey: r.EventKey, At: r.At}
+	d := memory.Draft{Role: r.Role, Source: r.Source, Blocks: r.Blocks, Trust: r.Trust, EventKey: r.EventKey, Transcript: r.Transcript, At: r.At}
 	err := d.Check()
 	if err == nil && d.Source == memory.SourceContextInjection {
 		err = checkInjection(d)
@@ -347,6 +347,9 @@ func checkAgent(name string) error {
 func checkSession(r memory.SessionRecord) error {
 	if r.ID.IsZero() || r.Parent == r.ID {
 		return fmt.Errorf("a session needs an id of its own: %w", memory.ErrInvalid)
+	}
+	if r.Name != "" && !memory.ValidSessionName(r.Name) {
+		return fmt.Errorf("the name of session %s is out of form: %w", r.ID, memory.ErrInvalid)
 	}
 	last := int64(-1)
 	for _, run := range r.Learned {
@@ -558,26 +561,31 @@ func (w *importing) putSession(ctx context.Context, r memory.SessionRecord) (boo
 	r.Title, r.CreatedAt = valid(r.Title), fromMicros(micros(r.CreatedAt))
 	switch {
 	case err == nil && user == w.user && known.Agent == r.Agent && known.Parent == r.Parent && known.Title == r.Title && known.CreatedAt.Equal(r.CreatedAt):
-		// What was looked at here or there was looked at.
+		// What was looked at here or there was looked at. A name may have been given
+		// since, or taken away.
 		return false, w.look(ctx, r.ID, messages)
 	case err == nil:
 		return false, taken("session", r.ID)
 	case err != sql.ErrNoRows:
 		return false, err
 	}
-	parent := false
-	if err := w.tx.QueryRowContext(ctx, "SELECT ?1 IS NULL OR EXISTS (SELECT 1 FROM sessions WHERE id = ?1 AND user_id = ?2)", blob(r.Parent), blob(w.user)).Scan(&parent); err != nil {
+	var parent, named bool
+	if err := w.tx.QueryRowContext(ctx, `SELECT ?1 IS NULL OR EXISTS (SELECT 1 FROM sessions WHERE id = ?1 AND user_id = ?2),
+		EXISTS (SELECT 1 FROM sessions WHERE user_id = ?2 AND name = ?3)`, blob(r.Parent), blob(w.user), optionalText(r.Name)).Scan(&parent, &named); err != nil {
 		return false, err
 	}
-	if !parent {
+	switch {
+	case !parent:
 		return false, fmt.Errorf("session %s stands before its parent %s: %w", r.ID, r.Parent, memory.ErrInvalid)
+	case named:
+		return false, fmt.Errorf("another session has the name %q of session %s: %w", r.Name, r.ID, memory.ErrConflict)
 	}
 	agent, err := w.agent(ctx, r.Agent, r.CreatedAt)
 	if err != nil {
 		return false, err
 	}
-	_, err = w.tx.ExecContext(ctx, "INSERT INTO sessions (id, agent_id, user_id, parent_session_id, title, created_at, last_active_at) VALUES (?, ?, ?, ?, ?, ?6, ?6)",
-		blob(r.ID), blob(agent), blob(w.user), blob(r.Parent), r.Title, micros(r.CreatedAt))
+	_, err = w.tx.ExecContext(ctx, "INSERT INTO sessions (id, agent_id, user_id, parent_session_id, title, created_at, last_active_at, name) VALUES (?, ?, ?, ?, ?, ?6, ?6, ?7)",
+		blob(r.ID), blob(agent), blob(w.user), blob(r.Parent), r.Title, micros(r.CreatedAt), optionalText(r.Name))
 	return true, err
 }
 
@@ -625,7 +633,7 @@ func (w *importing) putMessage(ctx context.Context, p preparedRecord) (bool, err
 // sameMessage reports whether the record is what is stored.
 func (w *importing) sameMessage(ctx context.Context, known memory.Message, p preparedRecord) (bool, error) {
 	m := p.message
-	if known.Session != m.Session || known.Seq != m.Seq || known.Role != m.Role || known.Source != m.Source || known.EventKey != m.EventKey || !known.At.Equal(m.At) {
+	if known.Session != m.Session || known.Seq != m.Seq || known.Role != m.Role || known.Source != m.Source || known.EventKey != m.EventKey || known.Transcript != m.Transcript || !known.At.Equal(m.At) {
 		return false, nil
 	}
 	before, err := utterance(ctx, w.tx, m.Session, known.Role, known.Blocks)

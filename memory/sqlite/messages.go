@@ -16,7 +16,7 @@ import (
 // nothing.
 const ownSession = "(SELECT s.id FROM sessions s WHERE s.id = ?1 AND s.user_id = ?2)"
 
-const selectMessages = "SELECT m.id, m.session_id, m.seq, m.role, m.source, m.content, m.tokens, m.trust, coalesce(m.event_key, ''), m.created_at FROM messages m"
+const selectMessages = "SELECT m.id, m.session_id, m.seq, m.role, m.source, m.content, m.tokens, m.trust, coalesce(m.event_key, ''), m.transcript, m.created_at FROM messages m"
 
 // appendStatements belong to the writer's connection. They and showStatements
 // are prepared once, for a turn is little else than appending and showing.
@@ -26,11 +26,11 @@ type appendStatements struct {
 
 func (a *appendStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return prepare(ctx, db, map[**sql.Stmt]string{
-		&a.position: "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges, shown_items, shown_tokens, due_since IS NOT NULL, EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = ?2) FROM sessions WHERE id = ?1 AND user_id = ?2",
+		&a.position: "SELECT messages, last_active_at, active, user_messages, awaiting, exchanges, shown_items, shown_tokens, placed, due_since IS NOT NULL, EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = ?2) FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&a.event:    selectMessages + " WHERE m.session_id = " + ownSession + " AND m.event_key = ?3",
-		&a.insert:   "INSERT INTO messages (id, session_id, seq, role, source, content, tokens, trust, event_key, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		&a.insert:   "INSERT INTO messages (id, session_id, seq, role, source, content, tokens, trust, event_key, transcript, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		&a.frontier: "INSERT INTO frontier (session_id, ordinal, message_id) VALUES (?, ?, ?)",
-		&a.update:   "UPDATE sessions SET messages = ?3, last_active_at = ?4, active = ?5, user_messages = ?6, awaiting = ?7, exchanges = ?8, shown_items = ?9, shown_tokens = ?10 WHERE id = ?1 AND user_id = ?2",
+		&a.update:   "UPDATE sessions SET messages = ?3, last_active_at = ?4, active = ?5, user_messages = ?6, awaiting = ?7, exchanges = ?8, shown_items = ?9, shown_tokens = ?10, placed = ?11 WHERE id = ?1 AND user_id = ?2",
 		&a.due:      "UPDATE sessions SET due_since = last_active_at WHERE id = ?1 AND user_id = ?2",
 	})
 }
@@ -78,6 +78,8 @@ type position struct {
 	exchanges    int
 	// shownItems and shownTokens are what the frontier has.
 	shownItems, shownTokens int
+	// placed is the last message with a transcript, 0 if none has one.
+	placed int64
 	// due says that there was something to learn from the session, roused that
 	// there is now: that is stored once.
 	due, roused bool
@@ -88,18 +90,22 @@ func (s *Store) position(ctx context.Context, tx *sql.Tx, user memory.UserID, se
 	wiped := false
 	p.owner = user
 	err = tx.StmtContext(ctx, s.appending.position).QueryRowContext(ctx, blob(session), blob(user)).
-		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &p.shownItems, &p.shownTokens, &p.due, &wiped)
+		Scan(&p.messages, &p.lastActive, &p.active, &p.userMessages, &p.awaiting, &p.exchanges, &p.shownItems, &p.shownTokens, &p.placed, &p.due, &wiped)
 	if err == nil && wiped {
 		err = memory.ErrWiped
 	}
 	return p, found(err)
 }
 
-// count moves the position past one message.
+// count moves the position past one message. What was said before the session was
+// made is no activity in it.
 func (p *position) count(m memory.Message) {
 	p.messages++
-	if m.Source.IsActivity() {
-		p.lastActive, p.active = max(p.lastActive, micros(m.At)), true
+	if at := micros(m.At); m.Source.IsActivity() && at >= p.lastActive {
+		p.lastActive, p.active = at, true
+	}
+	if !m.Transcript.IsZero() {
+		p.placed = p.messages
 	}
 	switch {
 	case m.IsUsers():
@@ -207,7 +213,7 @@ const maxPositions = 1024
 
 // advance stores where the session stands now.
 func (s *Store) advance(ctx context.Context, tx *sql.Tx, user memory.UserID, session memory.SessionID, p *position) error {
-	_, err := tx.StmtContext(ctx, s.appending.update).ExecContext(ctx, blob(session), blob(user), p.messages, p.lastActive, p.active, p.userMessages, p.awaiting, p.exchanges, p.shownItems, p.shownTokens)
+	_, err := tx.StmtContext(ctx, s.appending.update).ExecContext(ctx, blob(session), blob(user), p.messages, p.lastActive, p.active, p.userMessages, p.awaiting, p.exchanges, p.shownItems, p.shownTokens, p.placed)
 	if err != nil || !p.roused {
 		return err
 	}
@@ -234,7 +240,7 @@ func prepareMessage(session memory.SessionID, d memory.Draft) (preparedMessage, 
 	}
 	m := preparedMessage{came: came, Message: memory.Message{
 		ID: memory.NewID[memory.MessageID](), Session: session, Role: d.Role, Source: d.Source, Blocks: came,
-		Trust: d.Sealed(), EventKey: d.EventKey, At: fromMicros(micros(d.At)),
+		Trust: d.Sealed(), EventKey: d.EventKey, Transcript: d.Transcript, At: fromMicros(micros(d.At)),
 	}}
 	for i, b := range came {
 		if !b.File.IsZero() {
@@ -257,10 +263,13 @@ func prepareMessage(session memory.SessionID, d memory.Draft) (preparedMessage, 
 		m.files = append(m.files, preparedFile{file, encoded[i]})
 		encoded[i], m.Blocks[i] = place[0], read[0]
 	}
-	m.content = "[" + strings.Join(encoded, ",") + "]"
+	m.content = joined(encoded)
 	m.Tokens = memory.Count(m.Blocks)
 	return m, nil
 }
+
+// joined is a list of encoded blocks as it is stored.
+func joined(encoded []string) string { return "[" + strings.Join(encoded, ",") + "]" }
 
 func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p *position, m preparedMessage) (memory.Message, error) {
 	if m.EventKey != "" {
@@ -277,7 +286,7 @@ func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p
 	p.count(m.Message)
 	m.Seq = p.messages
 	if _, err := tx.StmtContext(ctx, s.appending.insert).ExecContext(ctx, blob(m.ID), blob(m.Session), m.Seq, string(m.Role), string(m.Source),
-		m.content, m.Tokens, string(m.Trust), sql.NullString{String: m.EventKey, Valid: m.EventKey != ""}, micros(m.At)); err != nil {
+		m.content, m.Tokens, string(m.Trust), optionalText(m.EventKey), digestColumn(m.Transcript), micros(m.At)); err != nil {
 		return memory.Message{}, err
 	}
 	for _, f := range m.files {
@@ -292,6 +301,31 @@ func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p
 	return m.Message, err
 }
 
+// digestColumn is a digest as a parameter; the zero digest is NULL.
+func digestColumn(d memory.Digest) []byte {
+	if d.IsZero() {
+		return nil
+	}
+	return d[:]
+}
+
+// digest reads one from a column.
+type digest struct{ to *memory.Digest }
+
+// Scan implements sql.Scanner.
+func (d digest) Scan(value any) error {
+	if value == nil {
+		*d.to = memory.Digest{}
+		return nil
+	}
+	b, ok := value.([]byte)
+	if !ok || len(b) != len(d.to) {
+		return fmt.Errorf("a digest of %d bytes", len(b))
+	}
+	copy(d.to[:], b)
+	return nil
+}
+
 func decode(content []byte) ([]memory.Block, error) {
 	var blocks []memory.Block
 	err := json.Unmarshal(content, &blocks)
@@ -300,7 +334,7 @@ func decode(content []byte) ([]memory.Block, error) {
 
 func scanMessage(r row) (m memory.Message, err error) {
 	var content []byte
-	if err := r.Scan(into(&m.ID), into(&m.Session), &m.Seq, &m.Role, &m.Source, &content, &m.Tokens, &m.Trust, &m.EventKey, instant{&m.At}); err != nil {
+	if err := r.Scan(into(&m.ID), into(&m.Session), &m.Seq, &m.Role, &m.Source, &content, &m.Tokens, &m.Trust, &m.EventKey, digest{&m.Transcript}, instant{&m.At}); err != nil {
 		return memory.Message{}, err
 	}
 	if m.Blocks, err = decode(content); err != nil {

@@ -220,10 +220,10 @@ func TestAFailedMigrationLeavesTheOlderSchema(t *testing.T) {
 	for version := 1; version < len(scripts); version++ {
 		t.Run(fmt.Sprintf("from=%d", version), func(t *testing.T) {
 			path := oldDatabase(t, version)
-			// The last table is there already, or else the last rows cannot be changed.
+			// What is made last is there already, or else the last rows cannot be changed.
 			inTheWay, away := "CREATE TRIGGER in_the_way BEFORE UPDATE ON sessions BEGIN SELECT RAISE(ABORT, 'in the way'); END", "DROP TRIGGER in_the_way"
-			if tables := regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`).FindAllStringSubmatch(scripts[version], -1); len(tables) > 0 {
-				last := tables[len(tables)-1][1]
+			if made := regexp.MustCompile(`(?m)^CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)`).FindAllStringSubmatch(scripts[version], -1); len(made) > 0 {
+				last := made[len(made)-1][1]
 				inTheWay, away = "CREATE TABLE "+last+" (in_the_way)", "DROP TABLE "+last
 			}
 			execute(t, path, inTheWay)

@@ -184,6 +184,9 @@ func (i identifier[K]) Scan(value any) error {
 // valid is text as it is stored: see memory.Store.
 func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
+// optionalText is a text as a parameter; "" is NULL.
+func optionalText(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }
+
 func into[K any](id *memory.ID[K]) identifier[K] { return identifier[K]{id} }
 
 // instant reads a time from a column.
@@ -291,10 +294,10 @@ func (s *Store) Agents(ctx context.Context) (agents []memory.Agent, err error) {
 	return agents, err
 }
 
-const sessionColumns = "id, agent_id, user_id, parent_session_id, title, created_at, last_active_at, user_messages, exchanges, messages"
+const sessionColumns = "id, agent_id, user_id, parent_session_id, title, coalesce(name, ''), created_at, last_active_at, user_messages, exchanges, messages"
 
 func scanSession(r row) (v memory.Session, err error) {
-	return v, r.Scan(into(&v.ID), into(&v.Agent), into(&v.User), into(&v.Parent), &v.Title,
+	return v, r.Scan(into(&v.ID), into(&v.Agent), into(&v.User), into(&v.Parent), &v.Title, &v.Name,
 		instant{&v.CreatedAt}, instant{&v.LastActive}, &v.UserMessages, &v.Exchanges, &v.Messages)
 }
 
@@ -346,8 +349,8 @@ func (s *Store) Session(ctx context.Context, user memory.UserID, id memory.Sessi
 // Sessions implements memory.Store.
 func (s *Store) Sessions(ctx context.Context, user memory.UserID, q memory.SessionQuery) (sessions []memory.Session, err error) {
 	err = s.reading(ctx, "read sessions", func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, "SELECT "+sessionColumns+" FROM sessions WHERE user_id = ?1 AND (?2 IS NULL OR agent_id = ?2) AND (NOT ?4 OR user_messages > 0) ORDER BY last_active_at DESC, id DESC LIMIT ?3",
-			blob(user), blob(q.Agent), limit(q.Limit), q.WithUser)
+		rows, err := tx.QueryContext(ctx, "SELECT "+sessionColumns+" FROM sessions WHERE user_id = ?1 AND (?2 IS NULL OR agent_id = ?2) AND (NOT ?4 OR user_messages > 0) AND (?5 IS NULL OR name = ?5) ORDER BY last_active_at DESC, id DESC LIMIT ?3",
+			blob(user), blob(q.Agent), limit(q.Limit), q.WithUser, optionalText(q.Name))
 		sessions, err = all(rows, err, scanSession)
 		return err
 	})
