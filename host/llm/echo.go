@@ -11,7 +11,8 @@ import (
 
 // Echo is a Streamer for tests that is useless on purpose: it says how long a
 // request is and gives its digest, so that equal requests have equal answers,
-// different ones different answers, and nothing of a prompt is in any.
+// different ones different answers, and nothing of a prompt is in any. Of how it is
+// asked, MaxOutputTokens alone counts: it calls no tool and stops nowhere.
 type Echo struct{}
 
 var _ Streamer = Echo{}
@@ -26,6 +27,9 @@ func (Echo) Complete(ctx context.Context, r Request) (Response, error) {
 	fmt.Fprintf(digest, "%d %s\n", len(r.System), r.System)
 	for _, m := range r.Messages {
 		fmt.Fprintf(digest, "%s %d %s\n", m.Role, len(m.Text), m.Text)
+		for _, i := range m.Images {
+			fmt.Fprintf(digest, "image %d %q %d %s %q\n", i.At, i.MediaType, len(i.Data), i.Data, i.URL)
+		}
 		for _, c := range m.ToolCalls {
 			fmt.Fprintf(digest, "call %q %q %d %s\n", c.ID, c.Name, len(c.Input), c.Input)
 		}

@@ -18,8 +18,9 @@ import (
 // Extractive is the offline model: no network, no vocabulary, the same answer
 // to the same prompt. It makes nothing up, because it only selects: summaries
 // are the sentences that the others support most, answers the passages of the
-// prompt that come closest to the question. It says so in every answer. It is
-// safe for concurrent use.
+// prompt that come closest to the question. It says so in every answer. It sees no
+// pictures, calls no tools and takes no notice of how it is asked, MaxOutputTokens
+// aside. It is safe for concurrent use.
 type Extractive struct{}
 
 var _ Streamer = (*Extractive)(nil)

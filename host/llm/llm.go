@@ -37,7 +37,9 @@ var (
 )
 
 // StatusError is wrapped by the error of a request that a server answered with an
-// HTTP status, beside one of the errors above.
+// HTTP status, beside one of the errors above; or with an error in the middle of an
+// answer, whose Status is the one that such an error stands for. It is of the last
+// attempt.
 type StatusError struct {
 	// Status is from 300 to 599; 529 is Anthropic's for overloaded.
 	Status int
@@ -73,7 +75,8 @@ type Message struct {
 	Provider string
 	// Text may be empty beside tool calls or results.
 	Text string
-	// Images stand in the user's Text, in order.
+	// Images stand in the user's Text, in order; a Message of the assistant has none.
+	// Each is one that ValidImage accepts.
 	Images []Image
 	// ToolCalls are what the assistant asked for, after its Text. The next
 	// message is the user's and holds one result for each, by ID, and no other
@@ -88,7 +91,8 @@ type Message struct {
 }
 
 // Image is a picture in a user's message. A model that cannot see any is sent none:
-// what stands for it in the Text is enough.
+// what stands for it in the Text is enough, so that a conversation with pictures can
+// go on with any model.
 type Image struct {
 	// At is where it stands: the byte in Text, between two characters, before which
 	// it comes. Those of a message have it ascending, or the same.
@@ -103,10 +107,12 @@ type Image struct {
 // ToolChoice says whether tools are to be called. The zero value leaves it to the
 // model.
 type ToolChoice struct {
-	// Required demands at least one call, of the tool with Name if that is not "".
+	// Required demands at least one call, of the tool with Name if that is not "". A
+	// server that cannot be told so leaves it to the model.
 	Required bool
-	Name     string
-	// One allows at most one call in an answer.
+	// Name is that of one of the Tools; without Required it counts for nothing.
+	Name string
+	// One allows at most one call in an answer: of several the first is kept.
 	One bool
 }
 
@@ -134,7 +140,8 @@ type Request struct {
 	// TopP is over 0 and at most 1; nil leaves it to the model.
 	TopP *float64
 	// Stop are texts, at most 4, none empty, before the first of which the answer
-	// ends.
+	// ends. A driver sees to it where the server does not; a model without a server
+	// takes no notice.
 	Stop []string
 	// Effort is how much the model thinks before it answers: low, medium, high, or
 	// another word that the provider knows; "" leaves it to the model. A model that
@@ -184,11 +191,12 @@ type Response struct {
 	WrittenTokens, ThoughtTokens int
 	// Truncated says that MaxOutputTokens cut the answer off.
 	Truncated bool
-	// Filtered says that the provider ended the answer for what it says; Text is what
-	// came before. One without Text is an error that wraps ErrRefused.
+	// Filtered says that the provider, or the model itself, ended the answer for what
+	// it says; Text is what came before, and there are no ToolCalls. One without Text
+	// is an error that wraps ErrRefused.
 	Filtered bool
 	// Stopped is the one of Stop that ended the answer; "" if none did, or the
-	// provider does not say which.
+	// provider does not say which. An answer that it ended at once is ErrEmpty.
 	Stopped string
 	// Model names who answered, in the words of the configuration.
 	Model string
@@ -213,7 +221,8 @@ type Streamer interface {
 type Model interface {
 	// Complete returns the answer to one prompt. It returns soon after ctx is
 	// done, with an error that wraps ctx's. Its other errors wrap one of this
-	// package's. With ErrEmpty comes the Response without its text: a model
+	// package's, and a *StatusError if it is by its status that the server refused
+	// the last attempt. With ErrEmpty comes the Response without its text: a model
 	// that spent all of MaxOutputTokens on thinking has Truncated set, and may
 	// answer when it is given more.
 	Complete(ctx context.Context, r Request) (Response, error)

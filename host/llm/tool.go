@@ -136,20 +136,24 @@ const (
 	perCall    = 4
 )
 
+// ImageTokens is what a picture is counted for, whatever its size: about as many as
+// the largest of one that a provider does not scale down.
+const ImageTokens = 1600
+
 // Tokens estimates what a tool's description costs in every request.
 func (t Tool) Tokens() int {
 	return tokens.Estimate(t.Name) + tokens.Estimate(t.Description) + tokens.Estimate(string(t.Parameters)) + perCall
 }
 
-// Tokens estimates what a request costs, its tools, calls, results and thoughts
-// included.
+// Tokens estimates what a request costs, its tools, calls, results, pictures and
+// thoughts included.
 func (r Request) Tokens() int {
 	sum := tokens.Estimate(r.System)
 	for _, t := range r.Tools {
 		sum += t.Tokens()
 	}
 	for _, m := range r.Messages {
-		sum += tokens.Estimate(m.Text) + perMessage
+		sum += tokens.Estimate(m.Text) + perMessage + ImageTokens*len(m.Images)
 		for _, t := range m.Thinking {
 			sum += tokens.Estimate(string(t))
 		}

@@ -23,8 +23,9 @@ import (
 type fold struct {
 	each   func(text string) // nil unless streaming
 	blocks []*block
-	stop   string
-	usage  usage
+	// stop says why the answer ended, sequence before which text if it is for that.
+	stop, sequence string
+	usage          usage
 	// given is how much of the text each got; held is white space that it did not
 	// get yet.
 	given bool
@@ -53,14 +54,18 @@ type usage struct {
 	CacheCreationInputTokens float64 `json:"cache_creation_input_tokens"`
 	CacheReadInputTokens     float64 `json:"cache_read_input_tokens"`
 	OutputTokens             float64 `json:"output_tokens"`
+	OutputTokensDetails      struct {
+		ThinkingTokens float64 `json:"thinking_tokens"`
+	} `json:"output_tokens_details"`
 }
 
 // message is a whole answer, or the beginning of a streamed one.
 type message struct {
-	Type       string            `json:"type"`
-	Content    []json.RawMessage `json:"content"`
-	StopReason string            `json:"stop_reason"`
-	Usage      usage             `json:"usage"`
+	Type         string            `json:"type"`
+	Content      []json.RawMessage `json:"content"`
+	StopReason   string            `json:"stop_reason"`
+	StopSequence string            `json:"stop_sequence"`
+	Usage        usage             `json:"usage"`
 }
 
 // whole takes an answer that came at once.
@@ -72,7 +77,7 @@ func (f *fold) whole(data []byte) error {
 	if m.Type != "message" {
 		return remote.ErrProtocol
 	}
-	f.stop, f.usage = m.StopReason, m.Usage
+	f.stop, f.sequence, f.usage = m.StopReason, m.StopSequence, m.Usage
 	for _, raw := range m.Content {
 		if err := f.begin(raw); err != nil {
 			return err
@@ -98,19 +103,17 @@ type event struct {
 	Message      message         `json:"message"`
 	ContentBlock json.RawMessage `json:"content_block"`
 	Delta        struct {
-		Type        string `json:"type"`
-		Text        string `json:"text"`
-		Thinking    string `json:"thinking"`
-		Signature   string `json:"signature"`
-		PartialJSON string `json:"partial_json"`
-		StopReason  string `json:"stop_reason"`
+		Type         string `json:"type"`
+		Text         string `json:"text"`
+		Thinking     string `json:"thinking"`
+		Signature    string `json:"signature"`
+		PartialJSON  string `json:"partial_json"`
+		StopReason   string `json:"stop_reason"`
+		StopSequence string `json:"stop_sequence"`
 	} `json:"delta"`
 	// Usage of a message_delta is of the whole message; what is absent is as it
 	// was.
 	Usage json.RawMessage `json:"usage"`
-	Error struct {
-		Type string `json:"type"`
-	} `json:"error"`
 }
 
 // add takes one event. Types that it does not know are passed over: the protocol
@@ -147,7 +150,7 @@ func (f *fold) add(e event) error {
 	case "message_delta":
 		// Some servers send another one, with what it cost alone.
 		if e.Delta.StopReason != "" {
-			f.stop = e.Delta.StopReason
+			f.stop, f.sequence = e.Delta.StopReason, e.Delta.StopSequence
 		}
 		if e.Usage != nil {
 			return json.Unmarshal(e.Usage, &f.usage)
@@ -275,7 +278,7 @@ func (f *fold) readStream(x *remote.Exchange, raw *http.Response) error {
 			return remote.ErrProtocol
 		}
 		if e.Type == "error" {
-			return streamFault(e.Error.Type)
+			return streamFault(decoder.Event().Data)
 		}
 		if f.add(e) != nil {
 			return remote.ErrProtocol
@@ -312,24 +315,29 @@ func (c *commented) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// streamFault explains an error that came in place of an event: the status was
-// 200 by then.
-func streamFault(kind string) *remote.Failure {
-	f := &remote.Failure{Kind: llm.ErrUnavailable, What: "an error in the stream", Passing: true}
-	if remote.IsIdentifier(kind) {
-		f.What += ", " + kind
+// streamFault explains an error that came in place of an event: the status was 200 by
+// then, so the type says which one it would have been.
+func streamFault(event []byte) *remote.Failure {
+	c := complain(http.StatusBadRequest, event)
+	status, ok := statuses[c.Code]
+	if !ok {
+		status = http.StatusInternalServerError
 	}
-	switch kind {
-	case "rate_limit_error":
-		f.Kind = llm.ErrRateLimited
-	case "authentication_error", "permission_error", "billing_error":
-		f.Kind, f.Passing = llm.ErrAuth, false
-	case "invalid_request_error", "not_found_error":
-		f.Kind, f.Passing = llm.ErrRefused, false
-	case "request_too_large":
-		f.Kind, f.Passing = llm.ErrContextTooLong, false
-	}
-	return f
+	return c.Explain(status, "an error in the stream")
+}
+
+// statuses are those that the types of errors come with.
+var statuses = map[string]int{
+	"invalid_request_error": http.StatusBadRequest,
+	"authentication_error":  http.StatusUnauthorized,
+	"billing_error":         http.StatusPaymentRequired,
+	"permission_error":      http.StatusForbidden,
+	"not_found_error":       http.StatusNotFound,
+	"request_too_large":     http.StatusRequestEntityTooLarge,
+	"rate_limit_error":      http.StatusTooManyRequests,
+	"api_error":             http.StatusInternalServerError,
+	"timeout_error":         http.StatusGatewayTimeout,
+	"overloaded_error":      529,
 }
 
 // complain reads what is wrong from the body of a status.
@@ -354,6 +362,7 @@ func complain(status int, body []byte) remote.Complaint {
 		NoCredit: detail.Type == "billing_error" ||
 			status == http.StatusBadRequest && (strings.Contains(words, "credit balance") || strings.Contains(words, "usage limits")),
 		TooLong: remote.SaysTooLong(words),
+		Blind:   remote.SaysBlind(words),
 		Refused: words,
 	}
 }

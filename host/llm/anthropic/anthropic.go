@@ -46,11 +46,18 @@ var _ llm.Streamer = (*Model)(nil)
 
 // dialect is where servers and models of one protocol differ.
 type dialect struct {
-	// ownTemperature: the model knows only its own, as Claude does from Opus 4.7
-	// on.
-	ownTemperature bool
-	// noToolChoice: the server cannot be told to call no tools.
-	noToolChoice bool
+	// ownTemperature and ownTopP: the model knows only its own, as Claude does from
+	// Opus 4.7 on. notBoth: it takes one of them at a time, as from Opus 4.1 on.
+	ownTemperature, ownTopP, notBoth bool
+	// noToolChoice: the server cannot be told to call no tools. freeChoice: nor that
+	// one must be called, or which one. manyCalls: nor that it is to be one alone.
+	noToolChoice, freeChoice, manyCalls bool
+	// noStop: the server cannot be told where to end; the driver sees to it.
+	noStop bool
+	// ownEffort: the model cannot be told how much effort to make.
+	ownEffort bool
+	// blind: the model cannot see pictures.
+	blind bool
 	// noSchema: the model cannot be held to a schema, as Claude before 4.5, and is
 	// told of it in words.
 	noSchema bool
@@ -112,7 +119,9 @@ func (m *Model) Stream(ctx context.Context, r llm.Request, each func(text string
 func (m *Model) ask(ctx context.Context, r llm.Request, each func(text string)) (llm.Response, error) {
 	d := *m.dialect.Load()
 	return m.endpoint.Ask(ctx, each, func(each func(string)) (llm.Response, *remote.Failure) {
-		return m.attempt(ctx, r, d, each)
+		_, unsent := d.stops(r)
+		stops := remote.StopBefore(unsent, each)
+		return stops.End(m.attempt(ctx, r, d, stops.Listener()))
 	}, func(words string) bool {
 		// Each lesson is learned once.
 		learns := d.learn(r, words)
@@ -129,12 +138,32 @@ func (m *Model) ask(ctx context.Context, r llm.Request, each func(text string)) 
 // wrong in prose alone.
 func (d *dialect) learn(r llm.Request, refused string) bool {
 	says := func(words string) bool { return strings.Contains(refused, words) }
+	chooses := len(r.Tools) > 0 && !r.NoCalls
 	switch {
+	case refused == remote.Images:
+		if d.blind || !remote.HasImages(r) {
+			return false
+		}
+		d.blind = true
+	case isEffort(r.Effort) && !d.ownEffort && says("effort"):
+		d.ownEffort = true
 	case r.Schema != nil && !d.noSchema && (says("output_config") || says("output_format") || says("schema") || says("structured output")):
 		d.noSchema = true
+	case r.Temperature != nil && r.TopP != nil && !d.ownTemperature && !d.ownTopP && !d.notBoth && says("temperature") && says("top_p"):
+		d.notBoth = true
 	case r.Temperature != nil && !d.ownTemperature && says("temperature"):
 		// The prompt matters more than it.
 		d.ownTemperature = true
+	case r.TopP != nil && !d.ownTopP && says("top_p"):
+		d.ownTopP = true
+	case len(r.Stop) > 0 && !d.noStop && says("stop_sequences"):
+		d.noStop = true
+	case chooses && r.Choice.One && !d.manyCalls && says("disable_parallel_tool_use"):
+		d.manyCalls = true
+	case chooses && r.Choice.Required && !d.freeChoice && says("tool_choice"):
+		d.freeChoice = true
+	case chooses && r.Choice.One && !d.manyCalls && says("tool_choice"):
+		d.manyCalls = true
 	case r.NoCalls && !d.noToolChoice && says("tool_choice"):
 		d.noToolChoice = true
 	case !d.noThoughts && (says("thinking") || says("signature")) && slices.ContainsFunc(r.Messages, func(m llm.Message) bool { return m.Provider == Provider && len(m.Thinking) > 0 }):
@@ -145,8 +174,30 @@ func (d *dialect) learn(r llm.Request, refused string) bool {
 	return true
 }
 
+// isEffort reports whether the protocol knows a word for how much effort to make.
+func isEffort(word string) bool {
+	return slices.Contains([]string{"low", "medium", "high", "xhigh", "max"}, word)
+}
+
+// stops are the texts before which an answer is to end: those that the server is told
+// of, and those that it does not take, which the driver sees to.
+func (d dialect) stops(r llm.Request) (sent, unsent []string) {
+	for _, text := range r.Stop {
+		if d.noStop || isBlank(text) {
+			unsent = append(unsent, text)
+		} else {
+			sent = append(sent, text)
+		}
+	}
+	return sent, unsent
+}
+
 // attempt asks once.
 func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func(text string)) (llm.Response, *remote.Failure) {
+	wrong := remote.Check(r)
+	if wrong != nil {
+		return llm.Response{}, wrong
+	}
 	body, wrong := m.body(r, d, each != nil)
 	if wrong != nil {
 		return llm.Response{}, wrong
@@ -188,22 +239,27 @@ func (m *Model) response(r llm.Request, f *fold) (llm.Response, *remote.Failure)
 	if !ok {
 		return llm.Response{}, &remote.Failure{Kind: llm.ErrUnavailable, What: remote.ErrProtocol.Error()}
 	}
-	response := llm.Response{Text: said.text, Thinking: said.thinking, Model: m.endpoint.Name()}
-	if len(said.thinking) > 0 {
+	response := llm.Response{Text: said.text, Filtered: f.stop == "refusal", Model: m.endpoint.Name()}
+	if !response.Filtered {
+		// Thoughts go back with the calls that they led to.
+		response.Thinking, response.ToolCalls = said.thinking, remote.Calls(r, said.calls)
+	}
+	if len(response.Thinking) > 0 {
 		response.Provider = Provider
 	}
-	if len(r.Tools) > 0 {
-		response.ToolCalls = llm.ParseToolCalls(said.calls)
+	if f.stop == "stop_sequence" && slices.Contains(r.Stop, f.sequence) {
+		response.Stopped = f.sequence
 	}
 	u := f.usage
 	remote.Usage{
-		Input: u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens, Cached: u.CacheReadInputTokens, Output: u.OutputTokens,
+		Input: u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens, Cached: u.CacheReadInputTokens, Written: u.CacheCreationInputTokens,
+		Output: u.OutputTokens, Thoughts: u.OutputTokensDetails.ThinkingTokens,
 	}.Of(r, &response)
 	switch f.stop {
 	case "refusal":
-		// A refusal is no answer, nor is what was said before it: it must not
-		// become a summary.
-		return llm.Response{}, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
+		if response.Text == "" {
+			return llm.Response{}, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
+		}
 	case "model_context_window_exceeded":
 		return llm.Response{}, &remote.Failure{Kind: llm.ErrContextTooLong, What: "the window is full"}
 	case "max_tokens", "pause_turn":

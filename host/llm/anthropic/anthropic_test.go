@@ -164,9 +164,10 @@ func TestAnswers(t *testing.T) {
 		return llm.Response{Text: text, InputTokens: anthropictest.InputTokens, OutputTokens: anthropictest.OutputTokens, Model: "test-model"}
 	}
 	truncated := func(r llm.Response) llm.Response { r.Truncated = true; return r }
-	counted := func(input, cached int) llm.Response {
+	filtered := func(r llm.Response) llm.Response { r.Filtered = true; return r }
+	counted := func(input, cached, written int) llm.Response {
 		r := said("four")
-		r.InputTokens, r.CachedTokens = input, cached
+		r.InputTokens, r.CachedTokens, r.WrittenTokens = input, cached, written
 		return r
 	}
 	for _, test := range []struct {
@@ -186,10 +187,10 @@ func TestAnswers(t *testing.T) {
 		{"white space", anthropictest.Text(" \n\t"), said(""), llm.ErrEmpty},
 		{"no content", anthropictest.Finished("end_turn"), said(""), llm.ErrEmpty},
 		{"declined", anthropictest.Finished("refusal"), llm.Response{}, llm.ErrRefused},
-		{"declined in the middle", anthropictest.Finished("refusal", anthropictest.Words("To build")), llm.Response{}, llm.ErrRefused},
+		{"declined in the middle", anthropictest.Finished("refusal", anthropictest.Words("To build"), anthropictest.Call("a", "search", "{}")), filtered(said("To build")), nil},
 		{"the window is full", anthropictest.Finished("model_context_window_exceeded", anthropictest.Words("fo")), llm.Response{}, llm.ErrContextTooLong},
-		{"kept and written", anthropictest.Cached("four", anthropictest.Usage{Input: 3, Written: 20, Read: 100}), counted(123, 100), nil},
-		{"impossible usage", anthropictest.Cached("four", anthropictest.Usage{Input: -5, Read: 1 << 40}), counted(18, 0), nil},
+		{"kept and written", anthropictest.Cached("four", anthropictest.Usage{Input: 3, Written: 20, Read: 100}), counted(123, 100, 20), nil},
+		{"impossible usage", anthropictest.Cached("four", anthropictest.Usage{Input: -5, Read: 1 << 40}), counted(18, 0, 0), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bothWays(t, func(t *testing.T, ask remotetest.Ask) {

@@ -3,6 +3,7 @@ package anthropic
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
@@ -38,6 +39,13 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Fai
 	if r.Temperature != nil && !d.ownTemperature {
 		p.Temperature = sdk.Float(min(*r.Temperature, maxTemperature))
 	}
+	if r.TopP != nil && !d.ownTopP && !(d.notBoth && r.Temperature != nil) {
+		p.TopP = sdk.Float(*r.TopP)
+	}
+	p.StopSequences, _ = d.stops(r)
+	if isEffort(r.Effort) && !d.ownEffort {
+		p.OutputConfig.Effort = sdk.OutputConfigEffort(r.Effort)
+	}
 	system := r.System
 	if r.Schema != nil {
 		switch {
@@ -70,8 +78,8 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Fai
 		}
 		p.Tools = append(p.Tools, sdk.ToolUnionParam{OfTool: &tool})
 	}
-	if r.NoCalls && len(p.Tools) > 0 && !d.noToolChoice {
-		p.ToolChoice.OfNone = &sdk.ToolChoiceNoneParam{}
+	if len(p.Tools) > 0 {
+		p.ToolChoice = choice(r, d)
 	}
 	left := maxBreakpoints
 	if r.CacheSystem {
@@ -91,7 +99,7 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Fai
 	}
 	// The messages are put in as they are, because encoding/json would write the
 	// thoughts among them anew.
-	written, err := messages(r.Messages, !d.noThoughts, left)
+	written, err := messages(r.Messages, d, left)
 	if err != nil {
 		return nil, unwritable()
 	}
@@ -106,6 +114,26 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Fai
 	return b.Bytes(), nil
 }
 
+// choice says which tools may be called; nothing if that is for the model to decide.
+func choice(r llm.Request, d dialect) (c sdk.ToolChoiceUnionParam) {
+	var one param.Opt[bool]
+	if r.Choice.One && !d.manyCalls {
+		one = sdk.Bool(true)
+	}
+	switch required := r.Choice.Required && !d.freeChoice; {
+	case r.NoCalls && d.noToolChoice:
+	case r.NoCalls:
+		c.OfNone = &sdk.ToolChoiceNoneParam{}
+	case required && r.Choice.Name != "":
+		c.OfTool = &sdk.ToolChoiceToolParam{Name: r.Choice.Name, DisableParallelToolUse: one}
+	case required:
+		c.OfAny = &sdk.ToolChoiceAnyParam{DisableParallelToolUse: one}
+	case one.Valid():
+		c.OfAuto = &sdk.ToolChoiceAutoParam{DisableParallelToolUse: one}
+	}
+	return c
+}
+
 // unwritable is a request that is no JSON, such as one with a call whose Input is
 // none.
 func unwritable() *remote.Failure {
@@ -114,7 +142,7 @@ func unwritable() *remote.Failure {
 
 // messages writes messages, with at most so many breakpoints: if there are more,
 // those that come last, for they cover what those before do.
-func messages(all []llm.Message, thoughts bool, breakpoints int) ([][]byte, error) {
+func messages(all []llm.Message, d dialect, breakpoints int) ([][]byte, error) {
 	drop := -breakpoints
 	for _, m := range all {
 		if m.Breakpoint {
@@ -127,7 +155,7 @@ func messages(all []llm.Message, thoughts bool, breakpoints int) ([][]byte, erro
 		if m.Breakpoint {
 			drop--
 		}
-		parts, err := parts(m, thoughts, keep)
+		parts, err := parts(m, d, keep)
 		if err != nil {
 			return nil, err
 		}
@@ -143,15 +171,22 @@ func messages(all []llm.Message, thoughts bool, breakpoints int) ([][]byte, erro
 	return written, nil
 }
 
-// parts writes the content of a message: thoughts, text and calls, or results
-// and text. A breakpoint stands on the last that is not a thought.
-func parts(m llm.Message, thoughts, breakpoint bool) ([][]byte, error) {
+// parts writes the content of a message: thoughts, text and calls, or results, text
+// and pictures. A breakpoint stands on the last that is not a thought.
+func parts(m llm.Message, d dialect, breakpoint bool) ([][]byte, error) {
 	var blocks []sdk.ContentBlockParamUnion
 	for _, v := range m.ToolResults {
 		blocks = append(blocks, sdk.NewToolResultBlock(wireID(v.ID), v.Text, v.IsError))
 	}
-	if !isBlank(m.Text) {
-		blocks = append(blocks, sdk.NewTextBlock(m.Text))
+	for words, image := range remote.Parts(m, d.blind) {
+		switch {
+		case image == nil:
+			blocks = append(blocks, sdk.NewTextBlock(words))
+		case image.URL != "":
+			blocks = append(blocks, sdk.NewImageBlock(sdk.URLImageSourceParam{URL: image.URL}))
+		default:
+			blocks = append(blocks, sdk.NewImageBlockBase64(image.MediaType, base64.StdEncoding.EncodeToString(image.Data)))
+		}
 	}
 	for _, c := range m.ToolCalls {
 		blocks = append(blocks, sdk.NewToolUseBlock(wireID(c.ID), c.Input, c.Name))
@@ -163,7 +198,7 @@ func parts(m llm.Message, thoughts, breakpoint bool) ([][]byte, error) {
 		*blocks[len(blocks)-1].GetCacheControl() = sdk.NewCacheControlEphemeralParam()
 	}
 	var written [][]byte
-	if thoughts && m.Role == llm.RoleAssistant && m.Provider == Provider && areThoughts(m.Thinking) {
+	if !d.noThoughts && m.Role == llm.RoleAssistant && m.Provider == Provider && areThoughts(m.Thinking) {
 		for _, t := range m.Thinking {
 			written = append(written, t)
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -28,8 +29,12 @@ type chunk struct {
 		PromptTokens        int64 `json:"prompt_tokens"`
 		CompletionTokens    int64 `json:"completion_tokens"`
 		PromptTokensDetails struct {
-			CachedTokens int64 `json:"cached_tokens"`
+			CachedTokens     int64 `json:"cached_tokens"`
+			CacheWriteTokens int64 `json:"cache_write_tokens"`
 		} `json:"prompt_tokens_details"`
+		CompletionTokensDetails struct {
+			ReasoningTokens int64 `json:"reasoning_tokens"`
+		} `json:"completion_tokens_details"`
 	}
 }
 
@@ -39,6 +44,9 @@ type choice struct {
 	Index          int
 	Delta, Message *part
 	FinishReason   string `json:"finish_reason"`
+	// StopReason is what vLLM says of where the answer was to end: the text, or the
+	// number of a token.
+	StopReason any `json:"stop_reason"`
 }
 
 // part is what the model says. What it thinks, which servers put in fields of
@@ -146,9 +154,10 @@ type answer struct {
 	calls  []*call
 	latest *call // to which something came last
 	// answered says that there was a choice, declined that the model refuses, and
-	// reason why the answer is at an end; "" while it is not.
+	// reason why the answer is at an end; "" while it is not. stop may be what ended
+	// it.
 	answered, declined bool
-	reason             string
+	reason, stop       string
 	usage              remote.Usage
 }
 
@@ -262,7 +271,10 @@ func (a *answer) add(data []byte, whole bool) error {
 		return complain(data).failure()
 	}
 	if u := c.Usage; u != nil {
-		a.usage = remote.Usage{Input: float64(u.PromptTokens), Cached: float64(u.PromptTokensDetails.CachedTokens), Output: float64(u.CompletionTokens)}
+		a.usage = remote.Usage{
+			Input: float64(u.PromptTokens), Cached: float64(u.PromptTokensDetails.CachedTokens), Written: float64(u.PromptTokensDetails.CacheWriteTokens),
+			Output: float64(u.CompletionTokens), Thoughts: float64(u.CompletionTokensDetails.ReasoningTokens),
+		}
 	}
 	for _, choice := range c.Choices {
 		if choice.Index != 0 {
@@ -283,6 +295,9 @@ func (a *answer) add(data []byte, whole bool) error {
 		if choice.FinishReason != "" {
 			a.reason = choice.FinishReason
 		}
+		if stop, ok := choice.StopReason.(string); ok {
+			a.stop = stop
+		}
 	}
 	return nil
 }
@@ -290,9 +305,12 @@ func (a *answer) add(data []byte, whole bool) error {
 // end returns the answer to a request when all of it has come.
 func (a *answer) end(r llm.Request) (llm.Response, *remote.Failure) {
 	a.speech.end()
-	response := llm.Response{Text: a.speech.text.String(), Truncated: a.reason == "length"}
-	if len(r.Tools) > 0 {
-		response.ToolCalls = a.toolCalls()
+	response := llm.Response{Text: a.speech.text.String(), Truncated: a.reason == "length", Filtered: a.declined || a.reason == "content_filter"}
+	if !response.Filtered {
+		response.ToolCalls = remote.Calls(r, a.toolCalls())
+	}
+	if slices.Contains(r.Stop, a.stop) {
+		response.Stopped = a.stop
 	}
 	// Prefixes are kept without being asked for, so a breakpoint says nothing
 	// here.
@@ -302,7 +320,7 @@ func (a *answer) end(r llm.Request) (llm.Response, *remote.Failure) {
 		// OpenRouter and DeepSeek say so of an answer that they did not finish.
 		return llm.Response{}, &remote.Failure{Kind: llm.ErrUnavailable, What: remote.ErrCut.Error(), Passing: true}
 	case response.Text != "" || len(response.ToolCalls) > 0:
-	case a.declined || a.reason == "content_filter":
+	case response.Filtered:
 		// A refusal is no answer: it must not become a summary.
 		return llm.Response{}, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
 	case !a.answered:
@@ -458,7 +476,7 @@ func (c *call) write(piece string) {
 	}
 }
 
-// toolCalls returns what the model asked for.
+// toolCalls returns what the model asked for, as it came.
 func (a *answer) toolCalls() []llm.ToolCall {
 	var all []llm.ToolCall
 	for _, c := range a.calls {
@@ -469,5 +487,5 @@ func (a *answer) toolCalls() []llm.ToolCall {
 		}
 		all = append(all, call)
 	}
-	return llm.ParseToolCalls(all)
+	return all
 }

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -15,6 +16,8 @@ import (
 type complaint struct {
 	Message, Type, Param string
 	Code                 any
+	// blind says that the model cannot see pictures.
+	blind bool
 }
 
 // complain reads a complaint: an object called error, as OpenAI has it, or a text
@@ -34,7 +37,8 @@ func complain(body []byte) complaint {
 		// know; gateways quote what they were told.
 		for _, known := range [...]struct{ word, param string }{
 			{"response_format", "response_format"}, {"json_schema", "response_format"}, {"stream_options", "stream_options"},
-			{"to stream this model", "stream"},
+			{"to stream this model", "stream"}, {"reasoning_effort", "reasoning_effort"}, {"parallel_tool_calls", "parallel_tool_calls"},
+			{"tool_choice", "tool_choice"}, {"top_p", "top_p"}, {`"stop"`, "stop"}, {"'stop'", "stop"}, {"`stop`", "stop"},
 		} {
 			if strings.Contains(string(body), known.word) {
 				c.Param = known.param
@@ -42,6 +46,7 @@ func complain(body []byte) complaint {
 			}
 		}
 	}
+	c.blind = remote.SaysBlind(string(body))
 	return c
 }
 
@@ -65,8 +70,14 @@ func (c complaint) status() int {
 		switch word {
 		case "rate_limit_exceeded", "rate_limit_error", "too_many_requests", "insufficient_quota":
 			return http.StatusTooManyRequests
-		case "invalid_api_key", "authentication_error", "permission_error":
+		case "invalid_api_key", "authentication_error":
 			return http.StatusUnauthorized
+		case "permission_error":
+			return http.StatusForbidden
+		case "model_not_found", "not_found_error":
+			return http.StatusNotFound
+		case "service_unavailable", "overloaded_error", "server_overloaded":
+			return http.StatusServiceUnavailable
 		case "invalid_request_error", "BadRequestError", "invalid_prompt":
 			return http.StatusBadRequest
 		}
@@ -80,7 +91,7 @@ func (c complaint) status() int {
 // read is the complaint in the terms of every protocol.
 func (c complaint) read() remote.Complaint {
 	code, _ := c.Code.(string)
-	return remote.Complaint{Code: code, NoCredit: code == "insufficient_quota", TooLong: c.isTooLong(), Refused: c.Param}
+	return remote.Complaint{Code: cmp.Or(code, c.Type), NoCredit: code == "insufficient_quota", TooLong: c.isTooLong(), Blind: c.blind, Refused: c.Param}
 }
 
 // isTooLong knows OpenAI's code, llama.cpp's type and the sentences of those who

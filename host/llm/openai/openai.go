@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -56,10 +57,18 @@ type dialect struct {
 	// replaced max_tokens, and its newer models refuse it; compatible servers
 	// know that name, and not all of them the other.
 	completionTokens bool
-	// ownTemperature: the model knows only its own.
-	ownTemperature bool
-	// noToolChoice: the server cannot be told to call no tools.
-	noToolChoice bool
+	// ownTemperature and ownTopP: the model knows only its own.
+	ownTemperature, ownTopP bool
+	// noToolChoice: the server cannot be told to call no tools. freeChoice: nor that
+	// one must be called, or which one. manyCalls: nor that it is to be one alone.
+	noToolChoice, freeChoice, manyCalls bool
+	// noStop: the server cannot be told where to end; the driver sees to it.
+	noStop bool
+	// ownEffort: the model cannot be told how much to think. otherEffort: it does not
+	// know the word of this request. That is not kept, since others may do.
+	ownEffort, otherEffort bool
+	// blind: the model cannot see pictures.
+	blind bool
 	// schema is how far the server can be held to the form of an answer.
 	schema schemaSupport
 	// noStreamUsage: the server does not know that a stream may end with what it
@@ -124,11 +133,17 @@ func (m *Model) Stream(ctx context.Context, r llm.Request, each func(text string
 func (m *Model) ask(ctx context.Context, r llm.Request, each func(string)) (llm.Response, error) {
 	d := *m.dialect.Load()
 	return m.endpoint.Ask(ctx, each, func(each func(string)) (llm.Response, *remote.Failure) {
-		return m.attempt(ctx, r, d, each)
+		var unsent []string
+		if d.noStop {
+			unsent = r.Stop
+		}
+		stops := remote.StopBefore(unsent, each)
+		return stops.End(m.attempt(ctx, r, d, stops.Listener()))
 	}, func(param string) bool {
 		// Each lesson is learned once.
 		learns := d.learn(param, r, each != nil)
 		if learned := d; learns {
+			learned.otherEffort = false
 			m.dialect.Store(&learned)
 		}
 		return learns
@@ -146,8 +161,22 @@ func (d *dialect) learn(param string, r llm.Request, streams bool) bool {
 		// Models that reason know only their own temperature; the prompt
 		// matters more than it.
 		d.ownTemperature = true
-	case param == "tool_choice" && !d.noToolChoice:
+	case param == "top_p" && r.TopP != nil && !d.ownTopP:
+		d.ownTopP = true
+	case param == "tool_choice" && r.NoCalls && !d.noToolChoice:
 		d.noToolChoice = true
+	case param == "tool_choice" && r.Choice.Required && !r.NoCalls && !d.freeChoice:
+		d.freeChoice = true
+	case param == "parallel_tool_calls" && r.Choice.One && !d.manyCalls:
+		d.manyCalls = true
+	case param == "stop" && len(r.Stop) > 0 && !d.noStop:
+		d.noStop = true
+	case param == "reasoning_effort" && r.Effort != "" && !d.ownEffort && !d.otherEffort:
+		// Who knows of efforts at all knows the first three.
+		d.ownEffort = r.Effort == "low" || r.Effort == "medium" || r.Effort == "high"
+		d.otherEffort = !d.ownEffort
+	case param == remote.Images && remote.HasImages(r) && !d.blind:
+		d.blind = true
 	case param == "response_format" && r.Schema != nil && d.schema < schemaInWords:
 		d.schema++
 	case param == "stream_options" && streams && !d.noStream && !d.noStreamUsage:
@@ -163,6 +192,10 @@ func (d *dialect) learn(param string, r llm.Request, streams bool) bool {
 // attempt asks once. With each, which may be nil, the server is asked to stream.
 func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func(string)) (llm.Response, *remote.Failure) {
 	streams := each != nil && !d.noStream
+	wrong := remote.Check(r)
+	if wrong != nil {
+		return llm.Response{}, wrong
+	}
 	params, wrong := m.params(r, d, streams)
 	if wrong != nil {
 		return llm.Response{}, wrong
@@ -209,8 +242,8 @@ func (l lively) Read(b []byte) (int, error) {
 	return l.Exchange.Read(b)
 }
 
-// params writes a request. The error is that of a schema, or of a tool's
-// parameters, that are not a JSON object.
+// params writes a request that was checked. The error is that of a schema, or of a
+// tool's parameters, that are not a JSON object.
 func (m *Model) params(r llm.Request, d dialect, streams bool) (openai.ChatCompletionNewParams, *remote.Failure) {
 	p := openai.ChatCompletionNewParams{Model: m.endpoint.Name()}
 	if streams && !d.noStreamUsage {
@@ -250,14 +283,25 @@ func (m *Model) params(r llm.Request, d dialect, streams bool) (openai.ChatCompl
 	if r.NoCalls && d.noToolChoice {
 		p.Tools = nil
 	}
-	if r.NoCalls && len(p.Tools) > 0 {
-		p.ToolChoice.OfAuto = openai.String("none")
+	if len(p.Tools) > 0 {
+		switch c := r.Choice; {
+		case r.NoCalls:
+			p.ToolChoice.OfAuto = openai.String("none")
+		case !c.Required || d.freeChoice:
+		case c.Name == "":
+			p.ToolChoice.OfAuto = openai.String("required")
+		default:
+			p.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: c.Name})
+		}
+		if r.Choice.One && !r.NoCalls && !d.manyCalls {
+			p.ParallelToolCalls = openai.Bool(false)
+		}
 	}
 	if system != "" {
 		p.Messages = append(p.Messages, openai.SystemMessage(system))
 	}
 	for _, message := range r.Messages {
-		p.Messages = append(p.Messages, messages(message)...)
+		p.Messages = append(p.Messages, messages(message, d.blind)...)
 	}
 	switch limit := int64(r.MaxOutputTokens); {
 	case limit <= 0:
@@ -269,12 +313,22 @@ func (m *Model) params(r llm.Request, d dialect, streams bool) (openai.ChatCompl
 	if r.Temperature != nil && !d.ownTemperature {
 		p.Temperature = openai.Float(*r.Temperature)
 	}
+	if r.TopP != nil && !d.ownTopP {
+		p.TopP = openai.Float(*r.TopP)
+	}
+	if !d.noStop {
+		p.Stop.OfStringArray = r.Stop
+	}
+	if !d.ownEffort && !d.otherEffort {
+		p.ReasoningEffort = shared.ReasoningEffort(r.Effort)
+	}
 	return p, nil
 }
 
 // messages writes one message; in this protocol every tool's result is one of
-// its own, and thoughts have no place. Whether a call failed is said by the result's text alone.
-func messages(m llm.Message) []openai.ChatCompletionMessageParamUnion {
+// its own, and thoughts have no place. Whether a call failed is said by the result's
+// text alone. Blind leaves pictures out.
+func messages(m llm.Message, blind bool) []openai.ChatCompletionMessageParamUnion {
 	var all []openai.ChatCompletionMessageParamUnion
 	if m.Role == llm.RoleAssistant {
 		var said openai.ChatCompletionAssistantMessageParam
@@ -294,8 +348,24 @@ func messages(m llm.Message) []openai.ChatCompletionMessageParamUnion {
 	for _, v := range m.ToolResults {
 		all = append(all, openai.ToolMessage(v.Text, wireID(v.ID)))
 	}
-	if m.Text != "" {
-		all = append(all, openai.UserMessage(m.Text))
+	var parts []openai.ChatCompletionContentPartUnionParam
+	for words, image := range remote.Parts(m, blind) {
+		switch {
+		case image == nil:
+			parts = append(parts, openai.TextContentPart(words))
+		case image.URL != "":
+			parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: image.URL}))
+		default:
+			data := "data:" + image.MediaType + ";base64," + base64.StdEncoding.EncodeToString(image.Data)
+			parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: data}))
+		}
+	}
+	switch {
+	case len(parts) == 1 && parts[0].OfText != nil:
+		// Not every server knows of parts.
+		all = append(all, openai.UserMessage(parts[0].OfText.Text))
+	case len(parts) > 0:
+		all = append(all, openai.UserMessage(parts))
 	}
 	return all
 }

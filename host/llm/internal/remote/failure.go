@@ -25,23 +25,30 @@ type Failure struct {
 	Refused string
 	// Passing says that the same request may succeed soon.
 	Passing bool
+	// Status is the one that the server answered, or that what it says in an answer
+	// stands for; nil if there is none.
+	Status *llm.StatusError
 
-	after time.Duration // is what the server wants to be left alone,
-	waits bool          // if it says so
+	waits bool // the server says how long it wants to be left alone
 }
 
 // Error is What and Kind.
 func (f *Failure) Error() string { return f.What + ": " + f.Kind.Error() }
 
-// Unwrap is Kind.
-func (f *Failure) Unwrap() error { return f.Kind }
+// Unwrap is Kind, and Status if there is one.
+func (f *Failure) Unwrap() []error {
+	if f.Status == nil {
+		return []error{f.Kind}
+	}
+	return []error{f.Kind, f.Status}
+}
 
 // delay before the next attempt: what the server says, or else twice as long
 // each time. Chance spreads those who failed together: up to a tenth later than
 // the server says, up to half earlier than the schedule.
 func (f *Failure) delay(attempt int) time.Duration {
 	if f.waits {
-		return f.after + rand.N(f.after/10+1)
+		return f.Status.RetryAfter + rand.N(f.Status.RetryAfter/10+1)
 	}
 	full := min(firstDelay<<attempt, maxDelay)
 	return full - rand.N(full/2)
@@ -92,16 +99,22 @@ type Complaint struct {
 	// TooLong says that the request is larger than the model's window. It counts
 	// with status 400.
 	TooLong bool
+	// Blind says that the model cannot see pictures, of which the request has some.
+	Blind bool
 	// Refused is a Failure's, if what is wrong is the request.
 	Refused string
 }
 
+// Images is what a Failure has Refused where the model cannot see any.
+const Images = "images"
+
 // Explain returns what a complaint with a status means. What says in which way it
 // came.
 func (c Complaint) Explain(status int, what string) *Failure {
-	f := &Failure{Kind: llm.ErrRefused, What: what}
-	if IsIdentifier(c.Code) {
+	f := &Failure{Kind: llm.ErrRefused, What: what, Status: &llm.StatusError{Status: status}}
+	if isIdentifier(c.Code) {
 		f.What += " " + c.Code
+		f.Status.Code = c.Code
 	}
 	switch {
 	case status < 400:
@@ -118,6 +131,10 @@ func (c Complaint) Explain(status int, what string) *Failure {
 	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
 		f.Refused = c.Refused
 	}
+	if c.Blind && f.Kind != llm.ErrAuth && f.Kind != llm.ErrRateLimited {
+		// OpenRouter says so with 404, llama.cpp with 500.
+		f.Refused = Images
+	}
 	return f
 }
 
@@ -125,12 +142,12 @@ func (c Complaint) Explain(status int, what string) *Failure {
 func refusal(response *http.Response, read func(int, []byte) Complaint) *Failure {
 	said, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
 	f := read(response.StatusCode, said).Explain(response.StatusCode, "status "+strconv.Itoa(response.StatusCode))
-	f.after, f.waits = retryAfter(response.Header)
+	f.Status.RetryAfter, f.waits = retryAfter(response.Header)
 	return f
 }
 
-// IsIdentifier reports whether a server's word can be shown.
-func IsIdentifier(code string) bool {
+// isIdentifier reports whether a server's word can be shown.
+func isIdentifier(code string) bool {
 	return code != "" && len(code) <= 48 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
@@ -139,6 +156,24 @@ func IsIdentifier(code string) bool {
 func SaysTooLong(message string) bool {
 	message = strings.ToLower(message)
 	for _, words := range []string{"prompt is too long", "input is too long", "exceed context limit", "context length", "context window", "context size"} {
+		if strings.Contains(message, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// SaysBlind knows the sentences by which servers say that a model takes no pictures.
+func SaysBlind(message string) bool {
+	message = strings.ToLower(message)
+	for _, words := range []string{
+		"only supported by certain models",       // OpenAI
+		"not support image", "n't support image", // Ollama, LM Studio
+		"unknown variant `image_url`", "content must be a string", // DeepSeek, Groq
+		"that support image input",                  // OpenRouter
+		"image input is not supported",              // llama.cpp
+		"not a multimodal model", "at most 0 image", // vLLM
+	} {
 		if strings.Contains(message, words) {
 			return true
 		}

@@ -177,11 +177,23 @@ func (e *Endpoint) Ask(
 
 func (e *Endpoint) wrap(err error) error { return fmt.Errorf("ask %s: %w", e, err) }
 
+// Calls returns the calls of an answer to r, of what a server sent: none if nothing
+// was offered, and one if there may be no more.
+func Calls(r llm.Request, sent []llm.ToolCall) []llm.ToolCall {
+	switch {
+	case len(r.Tools) == 0:
+		return nil
+	case r.Choice.One && len(sent) > 1:
+		sent = sent[:1]
+	}
+	return llm.ParseToolCalls(sent)
+}
+
 // Usage is what a server says that an answer cost, in tokens, as far as that can
 // be: any number.
 type Usage struct {
-	// Input has Cached in it.
-	Input, Cached, Output float64
+	// Input has Cached and Written in it, Output has Thoughts.
+	Input, Cached, Written, Output, Thoughts float64
 }
 
 // Of fills in the counts of an answer to r that has its Text and ToolCalls, and
@@ -192,10 +204,12 @@ func (u Usage) Of(r llm.Request, answer *llm.Response) {
 		answer.InputTokens = r.Tokens()
 	}
 	answer.CachedTokens = min(count(u.Cached), answer.InputTokens)
+	answer.WrittenTokens = min(count(u.Written), answer.InputTokens-answer.CachedTokens)
 	if answer.OutputTokens == 0 && (answer.Text != "" || len(answer.ToolCalls) > 0) {
 		said := llm.Message{Text: answer.Text, ToolCalls: answer.ToolCalls, Thinking: answer.Thinking}
 		answer.OutputTokens = llm.Request{Messages: []llm.Message{said}}.Tokens()
 	}
+	answer.ThoughtTokens = min(count(u.Thoughts), answer.OutputTokens)
 }
 
 // count takes a server's count if it can be one.
