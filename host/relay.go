@@ -22,6 +22,13 @@ type Conversation struct {
 	// client gives it, of at most memory.MaxSessionName bytes. "" means that it is
 	// found by what was said in it.
 	Session string
+	// After, if not "", is the AnswerKey of an answer in Session, which is then an id:
+	// Messages are what comes behind it alone. The conversation goes on in a fork if
+	// the client has seen something behind that answer already. memory.ErrNotFound if
+	// there is no such answer.
+	After string
+	// AnswerKey, if not "", becomes the memory.Draft.EventKey of the answer.
+	AnswerKey string
 	// System is the client's system text. It takes the place of the agent's default;
 	// a system text that the operator configured stands before it. It is not stored.
 	System string
@@ -32,8 +39,8 @@ type Conversation struct {
 	Messages []memory.Draft
 	// Tools are the client's, which runs them: the turn ends with calls of them.
 	Tools []llm.Tool
-	// Ask is how the model is asked: of it Choice, MaxOutputTokens, TopP, Stop,
-	// Effort, Temperature and Schema count. MaxOutputTokens is at most the
+	// Ask is how the model is asked: of it NoCalls, Choice, MaxOutputTokens, TopP,
+	// Stop, Effort, Temperature and Schema count. MaxOutputTokens is at most the
 	// configuration's, which is meant by zero.
 	Ask llm.Request
 	// OnPlaced is told, before the model is asked, where the conversation is kept; nil
