@@ -5,13 +5,17 @@
 //
 // chat.go has OpenAI's chat completions, responses.go its responses, messages.go
 // Anthropic's messages. Each turns a request into a host.Conversation and the answer
-// back, in its own words for errors and streams.
+// back, in its own words for errors and streams: body.go reads what is sent,
+// fault.go says what went wrong, stream.go answers while the model speaks.
 package gateway
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
@@ -38,16 +42,128 @@ var Patterns = []string{"/v1/"}
 // says in the answer which one it was, by its id.
 const SessionHeader = "Glovebox-Session"
 
+// relayer is the host, as far as the gateway is concerned.
+type relayer interface {
+	Relay(context.Context, host.Conversation) (host.Relayed, error)
+	Agents() []host.AgentInfo
+}
+
+// server is the handler of /v1.
+type server struct {
+	host relayer
+	// model is the configuration's name of the model; "" if it has none.
+	model string
+	// held says that what the model says may still be taken back, when it calls a tool
+	// of the host: nobody is told before the turn has ended.
+	held bool
+	user func(context.Context) memory.UserID
+	now  func() time.Time
+	log  *slog.Logger
+	// room bounds the bodies that are in memory.
+	room *allotment
+	// alive is how long a stream is silent before it says that it lives.
+	alive time.Duration
+}
+
 // New returns the handler of /v1. It is safe for concurrent use.
 //
 // A model is the name of an agent, or the configuration's name of the model, which
 // is the first agent's. Answers name the model as they were asked.
 func New(c Config) http.Handler {
-	return http.NotFoundHandler()
+	return newServer(c, c.Host).handler()
+}
+
+func newServer(c Config, h relayer) *server {
+	s := &server{
+		host: h, model: c.HostConfig.Model.Name, held: c.HostConfig.Server.Gateway.HostTools, user: c.User, now: c.Now, log: c.Log,
+		room: newAllotment(maxBodies), alive: keepAlive,
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	return s
+}
+
+// routes is the whole interface.
+var routes = []struct {
+	pattern string
+	// dialect is nil where the request decides.
+	dialect dialect
+	handle  func(*server, http.ResponseWriter, *http.Request) error
+}{
+	{"GET /v1/models", nil, (*server).listModels},
+	{"GET /v1/models/{model...}", nil, (*server).retrieveModel},
+	{"POST /v1/chat/completions", openAI{}, (*server).chatCompletions},
+}
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range routes {
+		in := func(r *http.Request) dialect {
+			if route.dialect != nil {
+				return route.dialect
+			}
+			return dialectOf(r)
+		}
+		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := route.handle(s, w, r); err != nil {
+				s.fail(w, r, in(r), err)
+			}
+		})
+		// What the mux says of a wrong method is not in the API's form.
+		method, path, _ := strings.Cut(route.pattern, " ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", method)
+			s.fail(w, r, in(r), refuse(http.StatusMethodNotAllowed, "", "use "+method))
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, dialectOf(r), refuse(http.StatusNotFound, "", "there is no such route: docs/gateway.md has those that there are"))
+	})
+	return mux
 }
 
 // Refuse answers what was refused before it came to the handler, in the form of the
 // API that was called.
 func Refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	http.Error(w, detail, status)
+	f := refuse(status, "", detail)
+	if status == http.StatusUnauthorized {
+		f.code = "invalid_api_key"
+	}
+	writeFault(w, dialectOf(r), f)
+}
+
+// fail answers with what an error is to the outside.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, d dialect, err error) {
+	f, known := faultOf(err)
+	if r.Context().Err() != nil && (!known || errors.Is(err, context.Canceled)) {
+		// Nobody is there to read it, and returning would say 200 to who only closed its
+		// half.
+		panic(http.ErrAbortHandler)
+	}
+	s.report(r, f, known, err)
+	writeFault(w, d, f)
+}
+
+// report tells the operator of what is not the caller's doing.
+func (s *server) report(r *http.Request, f *fault, known bool, err error) {
+	if !known || f.status >= http.StatusInternalServerError {
+		s.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("route", r.Pattern), slog.Int("status", f.status), slog.Any("error", err))
+	}
+}
+
+// writeJSON answers with a JSON value.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		// What is written here are structs of strings, numbers and JSON that was checked.
+		status, body = http.StatusInternalServerError, []byte("{}")
+	}
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(status)
+	// A reader that has gone is nobody to tell.
+	_, _ = newPieces(w).Write(append(body, '\n'))
 }
