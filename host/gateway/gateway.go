@@ -46,6 +46,7 @@ const SessionHeader = "Glovebox-Session"
 type relayer interface {
 	Relay(context.Context, host.Conversation) (host.Relayed, error)
 	Agents() []host.AgentInfo
+	Store() memory.Store
 }
 
 // server is the handler of /v1.
@@ -97,6 +98,10 @@ var routes = []struct {
 	{"GET /v1/models", nil, (*server).listModels},
 	{"GET /v1/models/{model...}", nil, (*server).retrieveModel},
 	{"POST /v1/chat/completions", openAI{}, (*server).chatCompletions},
+	{"POST /v1/responses", openAI{}, (*server).responses},
+	{"GET /v1/responses/{id}", openAI{}, (*server).retrieveResponse},
+	{"POST /v1/messages", anthropic{}, (*server).messages},
+	{"POST /v1/messages/count_tokens", anthropic{}, (*server).countTokens},
 }
 
 func (s *server) handler() http.Handler {

@@ -115,7 +115,8 @@ func (n *narrator) tell(box *mailbox, every time.Duration, gone func()) {
 			batch, open = box.take()
 			if batch.placed != nil {
 				placed = true
-				setSession(n.out.to, *batch.placed)
+				n.out.placed = *batch.placed
+				setSession(n.out.to, n.out.placed)
 			}
 			n.unsure = n.unsure || batch.restarted && n.told.Len() > 0
 			if batch.text != "" && !n.unsure && !n.held {
@@ -258,6 +259,8 @@ func (p pieces) Write(b []byte) (written int, err error) {
 // events writes server-sent events. After an error it writes nothing.
 type events struct {
 	pieces
+	// placed is where the conversation is kept: known before anything is written.
+	placed host.Placed
 	// begun says that the status is on its way.
 	begun bool
 	err   error
