@@ -45,3 +45,16 @@ func TestSandboxOnly(t *testing.T) {
 		t.Errorf("got\n%s", output)
 	}
 }
+
+func TestGateway(t *testing.T) {
+	output := run(t, "./gateway")
+	var sessions []string
+	for line := range strings.Lines(output) {
+		if id, ok := strings.CutPrefix(line, "session "); ok {
+			sessions = append(sessions, id)
+		}
+	}
+	if len(sessions) != 2 || sessions[0] != sessions[1] || !strings.Contains(output, "I am the offline model") {
+		t.Errorf("two answers in one session are wanted, got\n%s", output)
+	}
+}
