@@ -29,7 +29,7 @@ func testNoForeignWord(t *testing.T, f *fixture) {
 		}
 		for range rapid.IntRange(5, 30).Draw(r, "steps") {
 			p := rapid.SampledFrom(people).Draw(r, "who")
-			rapid.SampledFrom([]func(*rapid.T){p.begin, p.say, p.say, p.say, p.inject, p.condense, p.forget, p.learn, p.learn, p.dream, p.dream, p.wipe}).Draw(r, "what")(r)
+			rapid.SampledFrom([]func(*rapid.T){p.begin, p.say, p.say, p.say, p.inject, p.condense, p.name, p.fork, p.forget, p.learn, p.learn, p.dream, p.dream, p.wipe}).Draw(r, "what")(r)
 		}
 		for _, p := range people {
 			seen := p.everything(r, people)
@@ -72,7 +72,7 @@ func (p *person) session(r *rapid.T) memory.SessionID {
 }
 
 func (p *person) say(r *rapid.T) {
-	drafts := []memory.Draft{says("user", "I say "+p.canary, 0), says("assistant", "you said "+p.canary, 0)}
+	drafts := []memory.Draft{placed("said", says("user", "I say "+p.canary, 0)), placed("answered", says("assistant", "you said "+p.canary, 0))}
 	p.messages = append(p.messages, must(p.f.store.Append(p.f.t.Context(), p.user, p.session(r), drafts...))(r)...)
 }
 
@@ -92,6 +92,22 @@ func (p *person) condense(r *rapid.T) {
 	}
 	if len(s.Messages) > 0 {
 		p.summaries = append(p.summaries, must(p.f.store.CommitSummary(p.f.t.Context(), p.user, frontier.Revision, s))(r).ID)
+	}
+}
+
+// name calls a session what everybody calls one of theirs.
+func (p *person) name(r *rapid.T) {
+	check(r, p.f.store.NameSession(p.f.t.Context(), p.user, p.session(r), "work"))
+}
+
+func (p *person) fork(r *rapid.T) {
+	ctx, parent := p.f.t.Context(), p.session(r)
+	last := rapid.IntRange(0, must(p.f.store.Session(ctx, p.user, parent))(r).Messages).Draw(r, "last")
+	made := must(p.f.store.Fork(ctx, p.user, parent, int64(last), at))(r).ID
+	p.sessions = append(p.sessions, made)
+	p.messages = append(p.messages, must(p.f.store.Messages(ctx, p.user, made, memory.MessageQuery{}))(r)...)
+	for _, v := range must(p.f.store.Summaries(ctx, p.user, made))(r) {
+		p.summaries = append(p.summaries, v.ID)
 	}
 }
 
@@ -157,6 +173,19 @@ func (p *person) everything(r *rapid.T, people []*person) string {
 	add := func(v any) { seen.WriteString(string(must(json.Marshal(v))(r)) + fmt.Sprintf("%+v", v)) }
 	sessions := must(store.Sessions(ctx, p.user, memory.SessionQuery{}))(r)
 	add(sessions)
+	for _, session := range must(store.Sessions(ctx, p.user, memory.SessionQuery{Name: "work"}))(r) {
+		add(session)
+		if session.User != p.user {
+			r.Errorf("%s finds a session of %s by its name", p.canary, session.User)
+		}
+	}
+	for _, words := range []string{"said", "answered"} {
+		for _, place := range must(store.Places(ctx, p.user, p.f.agent, placed(words, memory.Draft{}).Transcript, 99))(r) {
+			if !slices.Contains(p.sessions, place.Session) {
+				r.Errorf("%s finds session %s by what was said in it", p.canary, place.Session)
+			}
+		}
+	}
 	for _, s := range sessions {
 		add(must(store.Messages(ctx, p.user, s.ID, memory.MessageQuery{}))(r))
 		add(must(store.Summaries(ctx, p.user, s.ID))(r))
@@ -189,6 +218,9 @@ func (p *person) reachesNothingOf(r *rapid.T, other *person) {
 		_, err := store.Session(ctx, p.user, id)
 		wants(r, err, memory.ErrNotFound)
 		wants(r, store.DeleteSession(ctx, p.user, id), memory.ErrNotFound)
+		wants(r, store.NameSession(ctx, p.user, id, "work"), memory.ErrNotFound)
+		_, err = store.Fork(ctx, p.user, id, 0, at)
+		wants(r, err, memory.ErrNotFound)
 		_, err = store.UnseenMessages(ctx, p.user, id, memory.MessageQuery{})
 		wants(r, err, memory.ErrNotFound)
 	}

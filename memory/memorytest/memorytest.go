@@ -74,6 +74,14 @@ func TestStore(t *testing.T, open Open) {
 		{"WipeUser", testWipeUser},
 		{"BegunWipes", testBegunWipes},
 		{"DeleteSession", testDeleteSession},
+		{"Names", testNames},
+		{"Places", testPlaces},
+		{"Fork", testFork},
+		{"ForkRefuses", testForkRefuses},
+		{"ForkFiles", testForkFiles},
+		{"ForkRandom", testForkRandom},
+		{"ForkLearnsNothingTwice", testForkLearnsNothingTwice},
+		{"ForkIsAllOrNothing", testForkIsAllOrNothing},
 		{"EveryMethodIsListed", testEveryMethodIsListed},
 		{"UsersAreApart", testUsersAreApart},
 		{"NoForeignWord", testNoForeignWord},
@@ -664,6 +672,8 @@ func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.
 			_, err := f.store.CreateSession(ctx, memory.Session{Agent: f.agent, User: user, Parent: h.session, CreatedAt: at})
 			return err
 		},
+		"NameSession": func(ctx context.Context) error { return f.store.NameSession(ctx, user, h.session, "x") },
+		"Fork":        func(ctx context.Context) error { _, err := f.store.Fork(ctx, user, h.session, 1, at); return err },
 		"Append": func(ctx context.Context) error {
 			_, err := f.store.Append(ctx, user, h.session, says("user", "x", 0))
 			return err
@@ -751,6 +761,10 @@ func (f *fixture) beside() map[string]func(context.Context) error {
 		"Agents":   func(ctx context.Context) error { _, err := f.store.Agents(ctx); return err },
 		"Sessions": func(ctx context.Context) error {
 			_, err := f.store.Sessions(ctx, f.user, memory.SessionQuery{})
+			return err
+		},
+		"Places": func(ctx context.Context) error {
+			_, err := f.store.Places(ctx, f.user, f.agent, placed("x", memory.Draft{}).Transcript, 1)
 			return err
 		},
 		"LastActivity": func(ctx context.Context) error { _, err := f.store.LastActivity(ctx, f.user, f.agent); return err },

@@ -108,6 +108,10 @@ func (f *fixture) rich() memory.SessionID {
 		memory.Record{Kind: memory.RecordTopic, Topic: &memory.TopicRecord{ID: older, Topic: "boat", Content: "Boreas", SupersededBy: newer, ValidFrom: at, UpdatedAt: at.Add(-time.Hour)}},
 		memory.Record{Kind: memory.RecordTopic, Topic: &memory.TopicRecord{ID: mine, Agent: "assistant", Topic: "tone", Content: "brief", ValidFrom: at, UpdatedAt: at}},
 	)
+	check(f.t, f.store.NameSession(ctx, f.user, child, "näme <&>"))
+	// The last one stands on both sides, what was said after is younger.
+	f.append(must(f.store.Fork(ctx, f.user, child, 4, at.Add(time.Minute)))(f.t).ID, placed("said", says("user", "forked", time.Hour)))
+	must(f.store.Fork(ctx, f.user, child, 6, at.Add(time.Hour)))(f.t)
 	return child
 }
 
@@ -148,7 +152,7 @@ func testExportImport(t *testing.T, f *fixture) {
 	other, user := f.second(t)
 	report := must(other.Import(ctx, user, parsed(before)))(t)
 	for kind, n := range map[memory.RecordKind]int{
-		memory.RecordSession: 2, memory.RecordMessage: 10, memory.RecordFile: 2, memory.RecordSummary: 4, memory.RecordCompaction: 2, memory.RecordExtraction: 5, memory.RecordTopic: 3,
+		memory.RecordSession: 4, memory.RecordMessage: 21, memory.RecordFile: 4, memory.RecordSummary: 9, memory.RecordCompaction: 2, memory.RecordExtraction: 5, memory.RecordTopic: 3,
 	} {
 		if report.Added[kind] != n || report.Skipped[kind] != 0 {
 			t.Errorf("%s: added %d, skipped %d, want %d added", kind, report.Added[kind], report.Skipped[kind], n)
