@@ -106,6 +106,8 @@ func TestDoctor(t *testing.T) {
 		{"a number of messages is wrong", "UPDATE summaries SET descendants = 7", "do not have the depth", 0},
 		{"an item is out of place", "UPDATE frontier SET ordinal = 700 WHERE message_id IS NOT NULL AND ordinal = 40", "out of place", 0},
 		{"the session counts wrong", "UPDATE sessions SET messages = 12, exchanges = 3, awaiting = 1", "what the session counts", 0},
+		{"the session is found by nothing", "UPDATE sessions SET placed = 40", "what the session counts", 0},
+		{"the session was not active", "UPDATE sessions SET active = 0", "what the session counts", 0},
 		{"the frontier is counted wrong", "UPDATE sessions SET shown_items = shown_items + 1, shown_tokens = 7", "counts of what the frontier has", 0},
 		{"a message is lost", "DELETE FROM frontier WHERE ordinal = 40; DELETE FROM messages WHERE seq = 40", "what the session counts", 0},
 		{"a message in between is lost", "DELETE FROM messages WHERE seq = 3", "1 messages are missing in between", 1},

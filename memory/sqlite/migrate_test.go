@@ -250,6 +250,31 @@ func TestAFailedMigrationLeavesTheOlderSchema(t *testing.T) {
 	}
 }
 
+// A session of which all was said before it was made was active for an older
+// version, and is not for this one, which would else find it miscounted.
+func TestMigrationOfActivity(t *testing.T) {
+	path := oldDatabase(t, 5)
+	const younger = "x'000000000000700080000000000000cd'"
+	execute(t, path, "INSERT INTO sessions (id, agent_id, user_id, title, created_at, last_active_at, active, messages) SELECT "+younger+", agent_id, user_id, '', 1800000000000000, 1800000000000000, 1, 1 FROM sessions; "+
+		"INSERT INTO messages (id, session_id, seq, role, source, content, tokens, trust, created_at) VALUES ("+younger+", "+younger+", 1, 'assistant', 'assistant', '[{\"type\":\"text\",\"text\":\"x\"}]', 1, 'direct', 1700000000000000); "+
+		"INSERT INTO frontier (session_id, ordinal, message_id) VALUES ("+younger+", 1, "+younger+"); UPDATE sessions SET shown_items = 1, shown_tokens = 1 WHERE id = "+younger)
+	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	user, agent, err := people(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last, err := store.LastActivity(t.Context(), user, agent); err != nil || last.UnixMicro() != 1_700_000_000_000_004 {
+		t.Errorf("last activity %v, %v", last, err)
+	}
+	if found, err := store.Check(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("the doctor finds %+v, %v", found, err)
+	}
+}
+
 // What an older version kept of the memory, which only an import could have
 // written, is there in the form of today; what was said is still to be learned from.
 func TestMigrationOfMemory(t *testing.T) {

@@ -158,6 +158,18 @@ func inhabited(t testing.TB, store memory.Store, path string, users, rounds int)
 			if err != nil {
 				t.Fatal(err)
 			}
+			if round%11 == 8 {
+				v, err := store.Session(ctx, user, session)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if v, err = store.Fork(ctx, user, session, int64(v.Messages)-1, at); err != nil {
+					t.Fatal(err)
+				}
+				if err := store.NameSession(ctx, user, v.ID, sign(u)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if round%5 == 4 {
 				f, err := store.Frontier(ctx, user, session)
 				if err != nil {
@@ -262,7 +274,11 @@ func TestWipedIsWiped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, s := range sessions {
-			if i%3 == 1 {
+			files, err := store.Files(t.Context(), user, s.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i%3 == 1 && len(files) == 0 {
 				if err := store.DeleteSession(t.Context(), user, s.ID); err != nil {
 					t.Fatal(err)
 				}
