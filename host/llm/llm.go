@@ -133,7 +133,7 @@ type Request struct {
 	// same, for a prompt with calls in it is refused by some providers without
 	// them, and begins otherwise than the one before.
 	NoCalls bool
-	// Choice is about Tools; with NoCalls it counts for nothing.
+	// Choice is about Tools; without them, or with NoCalls, it counts for nothing.
 	Choice ToolChoice
 	// MaxOutputTokens bounds the answer; zero leaves it to the model.
 	MaxOutputTokens int

@@ -1,6 +1,7 @@
 package anthropic_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -31,7 +32,10 @@ func TestTheDriverKeepsTheContract(t *testing.T) {
 
 // play is a turn in this protocol.
 func play(turn llmtest.Turn, sent anthropictest.Request) anthropictest.Answer {
-	if turn.Status != 0 {
+	switch {
+	case turn.Status != 0 && turn.RetryAfter != 0:
+		return anthropictest.Status(turn.Status, "{}", "Retry-After", fmt.Sprint(int(turn.RetryAfter.Seconds())))
+	case turn.Status != 0:
 		return anthropictest.Status(turn.Status, "{}")
 	}
 	reason := "end_turn"
@@ -44,7 +48,10 @@ func play(turn llmtest.Turn, sent anthropictest.Request) anthropictest.Answer {
 		reason = "tool_use"
 	}
 	var said []anthropictest.Saying
-	if len(turn.Text) > 0 {
+	switch {
+	case turn.Next != nil:
+		said = append(said, anthropictest.Slowly(turn.Next, turn.Text...))
+	case len(turn.Text) > 0:
 		said = append(said, anthropictest.Words(turn.Text...))
 	}
 	if turn.Then != nil {

@@ -25,14 +25,18 @@ type Turn struct {
 	// Text is what the model says, in the pieces in which it is streamed; joined,
 	// where it is not.
 	Text []string
+	// Next, if not nil, gives a value for each piece of Text that may be sent.
+	Next <-chan struct{}
 	// Calls are what the model asks for after Text.
 	Calls []llm.ToolCall
 	// Truncated says that the output limit cut the answer off, Declined that the
-	// model would rather not answer.
+	// model would rather not answer, or not go on.
 	Truncated, Declined bool
 	// Status of at least 400 is answered instead, with an error in the form of
-	// the protocol that says no more than the status.
-	Status int
+	// the protocol that says no more than the status; and RetryAfter, in whole
+	// seconds, unless it is zero.
+	Status     int
+	RetryAfter time.Duration
 	// Then, if not nil, is called on the server's goroutine when Text was sent, and
 	// nothing of the rest; before the first byte, if the answer is not streamed.
 	// ctx is done when the client has gone.
@@ -110,6 +114,8 @@ func TestDriver(t *testing.T, open func(t *testing.T, turns ...Turn) llm.Model) 
 	t.Run("broken off", d.testBrokenOff)
 	t.Run("cancelled", d.testCancelled)
 	t.Run("a slow first byte", d.testSlow)
+	t.Run("piece by piece", d.testPieceByPiece)
+	t.Run("one call at most", d.testOneCall)
 	t.Run("concurrent", func(t *testing.T) {
 		turns := slices.Repeat([]Turn{{Text: []string{"for ", "all"}}}, 2*concurrent)
 		testConcurrent(t, d.open(t, turns...), Prompt(), func(got llm.Response) error {
@@ -128,16 +134,22 @@ type driver struct {
 
 // Prompt is a request with all that every protocol has.
 func Prompt() llm.Request {
-	temperature := 0.5
+	temperature, topP := 0.5, 0.9
 	return llm.Request{
 		System: "Be kind.",
 		Messages: []llm.Message{
-			{Role: llm.RoleUser, Text: "Who feeds the parrot?"},
+			{Role: llm.RoleUser, Text: "Who feeds the parrot? 🦜 Look.", Images: []llm.Image{
+				{At: 27, MediaType: "image/png", Data: []byte("\x89PNG\r\n\x1a\n")}, {At: 33, URL: "https://example.com/parrot.jpg"},
+			}},
 			{Role: llm.RoleAssistant, Text: "Let me see.", ToolCalls: []llm.ToolCall{{ID: "call_1", Name: "search", Input: json.RawMessage(`{"query":"parrot"}`)}}},
 			{Role: llm.RoleUser, Text: "Be quick.", ToolResults: []llm.ToolResult{{ID: "call_1", Name: "search", Text: "Marta"}}},
 		},
 		Tools:           []llm.Tool{{Name: "search", Description: "Searches.", Parameters: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string"}}}`)}},
 		MaxOutputTokens: 99,
+		Choice:          llm.ToolChoice{Required: true, Name: "search"},
+		TopP:            &topP,
+		Stop:            []string{"END", "\n\n\n"},
+		Effort:          "low",
 		Temperature:     &temperature,
 	}
 }
@@ -201,6 +213,8 @@ func (d driver) testAnswers(t *testing.T) {
 		{name: "white space", turn: Turn{Text: []string{" ", "\n"}}, request: Prompt(), err: llm.ErrEmpty},
 		{name: "nothing, cut off", turn: Turn{Truncated: true}, request: Prompt(), want: llm.Response{Truncated: true}, err: llm.ErrEmpty},
 		{name: "declined", turn: Turn{Declined: true}, request: Prompt(), err: llm.ErrRefused},
+		{name: "declined in the middle", turn: Turn{Text: []string{"To ", "build"}, Calls: []llm.ToolCall{call}, Declined: true}, request: Prompt(), want: llm.Response{Text: "To build", Filtered: true}},
+		{name: "declined with a call alone", turn: Turn{Calls: []llm.ToolCall{call}, Declined: true}, request: Prompt(), err: llm.ErrRefused},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d.both(t, test.turn, test.request, func(t *testing.T, got llm.Response, pieces []string, err error) {
@@ -211,7 +225,7 @@ func (d driver) testAnswers(t *testing.T) {
 				if test.err != nil && len(pieces) > 0 {
 					t.Errorf("pieces of no answer: %q", pieces)
 				}
-				if got.Text != test.want.Text || got.Truncated != test.want.Truncated || !reflect.DeepEqual(got.ToolCalls, test.want.ToolCalls) {
+				if got.Text != test.want.Text || got.Truncated != test.want.Truncated || got.Filtered != test.want.Filtered || got.Stopped != "" || !reflect.DeepEqual(got.ToolCalls, test.want.ToolCalls) {
 					t.Errorf("got %+v, want %+v", got, test.want)
 				}
 			})
@@ -230,8 +244,23 @@ func (d driver) testStatuses(t *testing.T) {
 				if !errors.Is(err, want) || !reflect.DeepEqual(got, llm.Response{}) || len(pieces) > 0 {
 					t.Errorf("got %+v, %q, %v; want %v", got, pieces, err, want)
 				}
+				checkStatus(t, err, llm.StatusError{Status: status})
 			})
 		})
+	}
+	t.Run("with a time to come back", func(t *testing.T) {
+		d.both(t, Turn{Status: 429, RetryAfter: 7 * time.Second}, Prompt(), func(t *testing.T, _ llm.Response, _ []string, err error) {
+			t.Helper()
+			checkStatus(t, err, llm.StatusError{Status: 429, RetryAfter: 7 * time.Second})
+		})
+	})
+}
+
+// checkStatus has an error tell the status that the server answered.
+func checkStatus(t *testing.T, err error, want llm.StatusError) {
+	t.Helper()
+	if got, ok := errors.AsType[*llm.StatusError](err); !ok || *got != want {
+		t.Errorf("%v has the status %+v, want %+v", err, got, want)
 	}
 }
 
@@ -317,6 +346,47 @@ func (d driver) testSlow(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// testPieceByPiece has each piece of a stream heard before the next is sent.
+func (d driver) testPieceByPiece(t *testing.T) {
+	if !d.streams {
+		t.Skip("the model does not stream")
+	}
+	text := []string{"Mar", "ta, ", "in", " the ", "morning."}
+	next := make(chan struct{}, len(text)+1)
+	next <- struct{}{}
+	s := d.open(t, Turn{Text: text, Next: next}).(llm.Streamer)
+	checkEnds(t, nil, func() error {
+		var heard []string
+		_, err := s.Stream(t.Context(), Prompt(), func(piece string) {
+			heard = append(heard, piece)
+			next <- struct{}{}
+		})
+		if !slices.Equal(heard, text) {
+			t.Errorf("heard %q of %q", heard, text)
+		}
+		return err
+	})
+}
+
+// testOneCall has a request that allows for one call get no more.
+func (d driver) testOneCall(t *testing.T) {
+	calls := []llm.ToolCall{
+		{ID: "call_2", Name: "search", Input: json.RawMessage(`{"query":"who"}`)}, {ID: "call_3", Name: "search", Input: json.RawMessage(`{"query":"when"}`)},
+	}
+	for name, choice := range map[string]llm.ToolChoice{"of any": {One: true}, "that there must be": {Required: true, One: true}, "of one": {Required: true, Name: "search", One: true}} {
+		t.Run(name, func(t *testing.T) {
+			r := Prompt()
+			r.Choice = choice
+			d.both(t, Turn{Calls: calls}, r, func(t *testing.T, got llm.Response, _ []string, err error) {
+				t.Helper()
+				if err != nil || !reflect.DeepEqual(got.ToolCalls, calls[:1]) {
+					t.Errorf("got %+v, %v", got, err)
+				}
+			})
+		})
+	}
 }
 
 // eachWay runs a test for each way to ask.
@@ -439,8 +509,17 @@ func checkResponse(t *testing.T, r llm.Request, got llm.Response) {
 	if len(got.ToolCalls) > 0 && (len(r.Tools) == 0 || !reflect.DeepEqual(llm.ParseToolCalls(got.ToolCalls), got.ToolCalls)) {
 		t.Errorf("calls that nobody offered, or that are out of form: %+v", got.ToolCalls)
 	}
-	if got.InputTokens <= 0 || got.OutputTokens <= 0 || got.CachedTokens < 0 || got.CachedTokens > got.InputTokens {
-		t.Errorf("it cost %d tokens, %d of them kept, and %d", got.InputTokens, got.CachedTokens, got.OutputTokens)
+	if got.InputTokens <= 0 || got.CachedTokens < 0 || got.WrittenTokens < 0 || got.CachedTokens+got.WrittenTokens > got.InputTokens {
+		t.Errorf("it cost %d tokens, %d of them kept before and %d now", got.InputTokens, got.CachedTokens, got.WrittenTokens)
+	}
+	if got.OutputTokens <= 0 || got.ThoughtTokens < 0 || got.ThoughtTokens > got.OutputTokens {
+		t.Errorf("it cost %d tokens, %d of them thoughts", got.OutputTokens, got.ThoughtTokens)
+	}
+	if got.Filtered && len(got.ToolCalls) > 0 || r.Choice.One && len(got.ToolCalls) > 1 {
+		t.Errorf("calls that may not be: %+v", got)
+	}
+	if got.Stopped != "" && !slices.Contains(r.Stop, got.Stopped) {
+		t.Errorf("it ended before %q, of %q", got.Stopped, r.Stop)
 	}
 	if got.Model == "" {
 		t.Error("nobody answered")

@@ -1,6 +1,8 @@
 package openai_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -58,14 +60,12 @@ func wireCalls(calls []llm.ToolCall) (wire []openaitest.ToolCall) {
 
 func whole(turn llmtest.Turn) openaitest.Answer {
 	text := strings.Join(turn.Text, "")
-	answer := openaitest.Finished(text, reason(turn))
+	answer := openaitest.Reply{Text: text, Calls: wireCalls(turn.Calls), Reason: reason(turn)}.Answer()
 	switch {
 	case turn.Status != 0:
-		answer = openaitest.Status(turn.Status, "{}")
+		answer = status(turn)
 	case turn.BrokenOff:
 		answer = openaitest.BrokenOff()
-	case len(turn.Calls) > 0:
-		answer = openaitest.Calls(text, wireCalls(turn.Calls)...)
 	}
 	return func(w http.ResponseWriter, r *http.Request, sent openaitest.Request) {
 		if turn.Then != nil {
@@ -75,12 +75,27 @@ func whole(turn llmtest.Turn) openaitest.Answer {
 	}
 }
 
+func status(turn llmtest.Turn) openaitest.Answer {
+	if turn.RetryAfter == 0 {
+		return openaitest.Status(turn.Status, "{}")
+	}
+	return openaitest.Status(turn.Status, "{}", "Retry-After", fmt.Sprint(int(turn.RetryAfter.Seconds())))
+}
+
 func streamed(turn llmtest.Turn) openaitest.Answer {
 	if turn.Status != 0 {
-		return openaitest.Status(turn.Status, "{}")
+		return status(turn)
 	}
 	var steps []openaitest.Step
 	for _, piece := range turn.Text {
+		if turn.Next != nil {
+			steps = append(steps, openaitest.Pause(func(gone context.Context) {
+				select {
+				case <-turn.Next:
+				case <-gone.Done():
+				}
+			}))
+		}
 		steps = append(steps, openaitest.Piece(piece))
 	}
 	if turn.Then != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -89,11 +90,16 @@ func encode(v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Usage is what an answer says that it cost, beside OutputTokens.
-type Usage struct{ Input, Written, Read int }
+// Usage is what an answer says that it cost: Input is neither Written nor Read, and
+// Thoughts are among the OutputTokens.
+type Usage struct{ Input, Written, Read, Thoughts int }
 
 func (u Usage) fields(output int) map[string]any {
-	return map[string]any{"input_tokens": u.Input, "cache_creation_input_tokens": u.Written, "cache_read_input_tokens": u.Read, "output_tokens": output}
+	all := map[string]any{"input_tokens": u.Input, "cache_creation_input_tokens": u.Written, "cache_read_input_tokens": u.Read, "output_tokens": output}
+	if u.Thoughts != 0 {
+		all["output_tokens_details"] = map[string]any{"thinking_tokens": u.Thoughts}
+	}
+	return all
 }
 
 // Text answers text, whole.
@@ -103,7 +109,30 @@ func Text(text string) Answer { return Finished("end_turn", Words(text)) }
 func Cut(text string) Answer { return Finished("max_tokens", Words(text)) }
 
 // Cached answers text, and of what it cost.
-func Cached(text string, usage Usage) Answer { return finished(usage, "end_turn", Words(text)) }
+func Cached(text string, usage Usage) Answer { return finished(usage, "end_turn", "", Words(text)) }
+
+// Stopped answers what was said before the stop sequence that ended it.
+func Stopped(sequence string, said ...Saying) Answer {
+	return finished(Usage{Input: InputTokens}, "stop_sequence", sequence, said...)
+}
+
+// Paced says pieces, each when next gives a value; all that are left once it is
+// closed. What is not streamed is sent when all have been given.
+func Paced(next <-chan struct{}, pieces ...string) Answer {
+	return Finished("end_turn", Slowly(next, pieces...))
+}
+
+// Slowly are Words in pieces, each of which waits for a value of next.
+func Slowly(next <-chan struct{}, pieces ...string) Saying {
+	return func(Request) Block {
+		return Block{Type: "text", Text: strings.Join(pieces, ""), pieces: pieces, before: func(ctx context.Context) {
+			select {
+			case <-next:
+			case <-ctx.Done():
+			}
+		}}
+	}
+}
 
 // Calls answers with thoughts, text and tool calls.
 func Calls(said ...Saying) Answer { return Finished("tool_use", said...) }
@@ -111,26 +140,38 @@ func Calls(said ...Saying) Answer { return Finished("tool_use", said...) }
 // Finished answers anything with a stop_reason, in events if it is asked to
 // stream.
 func Finished(reason string, said ...Saying) Answer {
-	return finished(Usage{Input: InputTokens}, reason, said...)
+	return finished(Usage{Input: InputTokens}, reason, "", said...)
 }
 
-func finished(usage Usage, reason string, said ...Saying) Answer {
+// finished answers with a stop_reason and, if it is not "", a stop_sequence.
+func finished(usage Usage, reason, sequence string, said ...Saying) Answer {
+	end := map[string]any{"stop_reason": reason, "stop_sequence": nil}
+	if sequence != "" {
+		end["stop_sequence"] = sequence
+	}
 	return func(w http.ResponseWriter, r *http.Request, sent Request) {
 		if sent.Stream {
-			stream(w, r, events(sent, usage, reason, said...)...)
+			stream(w, r, events(sent, usage, end, said...)...)
 			return
 		}
-		var content []string
+		content := []json.RawMessage{}
 		for _, s := range said {
-			if b := s(sent); b.pause != nil {
+			b := s(sent)
+			if b.pause != nil {
 				b.pause(r.Context())
-			} else {
-				content = append(content, b.JSON())
+				continue
 			}
+			for range b.pieces {
+				if b.before != nil {
+					b.before(r.Context())
+				}
+			}
+			content = append(content, json.RawMessage(b.JSON()))
 		}
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%s,"content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":%s}`,
-			encode(sent.Model), strings.Join(content, ","), encode(reason), encode(usage.fields(OutputTokens)))
+		whole := map[string]any{"id": "msg_1", "type": "message", "role": "assistant", "model": sent.Model, "content": content, "usage": usage.fields(OutputTokens)}
+		maps.Copy(whole, end)
+		io.WriteString(w, encode(whole))
 	}
 }
 
@@ -140,8 +181,8 @@ type step struct {
 	pause func(ctx context.Context)
 }
 
-// events are those of an answer.
-func events(sent Request, usage Usage, reason string, said ...Saying) []step {
+// events are those of an answer, whose last delta is end.
+func events(sent Request, usage Usage, end map[string]any, said ...Saying) []step {
 	var all []step
 	add := func(event string) { all = append(all, step{event: event}) }
 	add(encode(map[string]any{"type": "message_start", "message": map[string]any{
@@ -176,12 +217,19 @@ func events(sent Request, usage Usage, reason string, said ...Saying) []step {
 		}
 		add(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, i, begun.JSON()))
 		for _, d := range deltas {
+			if b.before != nil {
+				all = append(all, step{pause: b.before})
+			}
 			add(encode(map[string]any{"type": "content_block_delta", "index": i, "delta": d}))
 		}
 		add(fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i))
 		i++
 	}
-	add(encode(map[string]any{"type": "message_delta", "delta": map[string]any{"stop_reason": reason, "stop_sequence": nil}, "usage": map[string]any{"output_tokens": OutputTokens}}))
+	spent := usage.fields(OutputTokens)
+	for _, begun := range []string{"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"} {
+		delete(spent, begun) // message_start said so
+	}
+	add(encode(map[string]any{"type": "message_delta", "delta": end, "usage": spent}))
 	add(`{"type":"message_stop"}`)
 	return all
 }
@@ -225,7 +273,7 @@ func Events(raw string) Answer {
 // Started begins to stream text, without end: then goes on with the connection.
 func Started(text string, then Answer) Answer {
 	return func(w http.ResponseWriter, r *http.Request, sent Request) {
-		whole := events(sent, Usage{Input: InputTokens}, "end_turn", Words(text))
+		whole := events(sent, Usage{Input: InputTokens}, nil, Words(text))
 		stream(w, r, whole[:len(whole)-3]...)
 		then(w, r, sent)
 	}
@@ -259,6 +307,15 @@ func RateLimited(retryAfter string) Answer {
 	return Status(http.StatusTooManyRequests, `{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`, "Retry-After", retryAfter)
 }
 
+// Overloaded answers 529, and after how long to come back if that is not "".
+func Overloaded(retryAfter string) Answer {
+	body := `{"type":"error","error":{"type":"overloaded_error","message":"too busy"}}`
+	if retryAfter == "" {
+		return Status(529, body)
+	}
+	return Status(529, body, "Retry-After", retryAfter)
+}
+
 // BrokenOff begins an answer, whole, and closes the connection in the middle of it.
 func BrokenOff() Answer {
 	return remotetest.BrokenOff[Request](`{"type":"message","content":[{"type":"te`)
@@ -285,7 +342,7 @@ func Endless() Answer {
 			remotetest.Endless[Request](`{"type":"message","content":[{"type":"text","text":"`, more)(w, r, sent)
 			return
 		}
-		stream(w, r, events(sent, Usage{}, "", Words("a"))[:3]...)
+		stream(w, r, events(sent, Usage{}, nil, Words("a"))[:3]...)
 		delta := `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + more + `"}}`
 		remotetest.Endless[Request]("", "event: content_block_delta\ndata: "+delta+"\n\n")(w, r, sent)
 	}

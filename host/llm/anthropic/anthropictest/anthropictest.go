@@ -22,15 +22,18 @@ const Version = "2023-06-01"
 
 // Request is what the server was sent. What is absent is zero or nil.
 type Request struct {
-	Model        string        `json:"model"`
-	MaxTokens    *int          `json:"max_tokens"`
-	System       []Block       `json:"system"`
-	Messages     []Message     `json:"messages"`
-	Tools        []Tool        `json:"tools"`
-	ToolChoice   *ToolChoice   `json:"tool_choice"`
-	Temperature  *float64      `json:"temperature"`
-	OutputConfig *OutputConfig `json:"output_config"`
-	Stream       bool          `json:"stream"`
+	Model       string      `json:"model"`
+	MaxTokens   *int        `json:"max_tokens"`
+	System      []Block     `json:"system"`
+	Messages    []Message   `json:"messages"`
+	Tools       []Tool      `json:"tools"`
+	ToolChoice  *ToolChoice `json:"tool_choice"`
+	Temperature *float64    `json:"temperature"`
+	TopP        *float64    `json:"top_p"`
+	// StopSequences are texts before which the answer is to end.
+	StopSequences []string      `json:"stop_sequences"`
+	OutputConfig  *OutputConfig `json:"output_config"`
+	Stream        bool          `json:"stream"`
 	// Body is all of it as it came, Header the request's.
 	Body   []byte      `json:"-"`
 	Header http.Header `json:"-"`
@@ -53,13 +56,18 @@ type Tool struct {
 	CacheControl *CacheControl   `json:"cache_control"`
 }
 
-// ToolChoice says which tools the model may call.
+// ToolChoice says which tools the model may call: of Type auto any, of any at least
+// one, of tool the one with the Name, of none none.
 type ToolChoice struct {
-	Type string `json:"type"`
+	Type                   string `json:"type"`
+	Name                   string `json:"name"`
+	DisableParallelToolUse bool   `json:"disable_parallel_tool_use"`
 }
 
-// OutputConfig holds the form of an answer.
+// OutputConfig holds the form of an answer, if its Format has a Type, and how much
+// effort the model is to make.
 type OutputConfig struct {
+	Effort string `json:"effort"`
 	Format struct {
 		Type   string          `json:"type"`
 		Schema json.RawMessage `json:"schema"`

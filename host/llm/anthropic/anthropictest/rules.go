@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/gloveboxhq/glovebox/host/llm"
 )
 
 // Block is one part of a message, or of the system text. Its Type says which of
@@ -29,6 +31,8 @@ type Block struct {
 	ToolUseID string  `json:"tool_use_id,omitempty"`
 	IsError   bool    `json:"is_error,omitempty"`
 	Content   []Block `json:"content,omitempty"`
+	// Source of image.
+	Source *Source `json:"source,omitempty"`
 	// Thinking and Signature of thinking, Data of redacted_thinking.
 	Thinking  string `json:"thinking,omitempty"`
 	Signature string `json:"signature,omitempty"`
@@ -37,16 +41,59 @@ type Block struct {
 	// Raw is the part as it came.
 	Raw string `json:"-"`
 
-	// pieces are how an answer streams Text. A block with a pause is none: it says
-	// nothing and takes time.
+	// pieces are how an answer streams Text, and before is called before each. A block
+	// with a pause is none: it says nothing and takes time.
 	pieces []string
+	before func(ctx context.Context)
 	pause  func(ctx context.Context)
+}
+
+// Source is where a picture comes from: of Type base64 MediaType and Data, of url URL.
+type Source struct {
+	Type      string `json:"type"`
+	MediaType string `json:"media_type,omitempty"`
+	Data      string `json:"data,omitempty"`
+	URL       string `json:"url,omitempty"`
+}
+
+// image returns the picture as a driver is given it, standing at a place in the text.
+func (s Source) image(at int) (llm.Image, error) {
+	image := llm.Image{At: at, MediaType: s.MediaType, URL: s.URL}
+	var err error
+	switch {
+	case s.Type == "base64" && s.URL == "":
+		image.Data, err = base64.StdEncoding.DecodeString(s.Data)
+	case s.Type == "url" && s.MediaType == "" && s.Data == "":
+	default:
+		err = fmt.Errorf("a source of type %q", s.Type)
+	}
+	if err == nil && !llm.ValidImage(image) {
+		err = fmt.Errorf("neither data of type %q nor the address %q", s.MediaType, s.URL)
+	}
+	return image, err
+}
+
+// Images returns the pictures of a message as a driver is given them: At is where each
+// stands in the text of all its blocks together.
+func (m Message) Images() []llm.Image {
+	var all []llm.Image
+	at := 0
+	for _, b := range m.Content {
+		at += len(b.Text)
+		if b.Source == nil {
+			continue
+		}
+		image, _ := b.Source.image(at) // it was checked
+		all = append(all, image)
+	}
+	return all
 }
 
 // fields are what a block of a type may have beside its type, the required ones
 // first, up to the empty one.
 var fields = map[string][]string{
 	"text":              {"text", "", "cache_control"},
+	"image":             {"source", "", "cache_control"},
 	"tool_use":          {"id", "name", "input", "", "cache_control"},
 	"tool_result":       {"tool_use_id", "content", "", "is_error", "cache_control"},
 	"thinking":          {"thinking", "signature"},
@@ -144,10 +191,21 @@ func (r Request) check() error {
 		return fmt.Errorf("no max_tokens")
 	case r.Temperature != nil && (*r.Temperature < 0 || *r.Temperature > 1):
 		return fmt.Errorf("a temperature of %v", *r.Temperature)
-	case r.ToolChoice != nil && (len(r.Tools) == 0 || !slices.Contains([]string{"auto", "any", "none"}, r.ToolChoice.Type)):
-		return fmt.Errorf("tool_choice %q with %d tools", r.ToolChoice.Type, len(r.Tools))
+	case r.TopP != nil && (*r.TopP < 0 || *r.TopP > 1):
+		return fmt.Errorf("a top_p of %v", *r.TopP)
+	case slices.ContainsFunc(r.StopSequences, isBlank):
+		return fmt.Errorf("the stop sequences %q", r.StopSequences)
 	}
-	if c := r.OutputConfig; c != nil {
+	if c := r.ToolChoice; c != nil {
+		named := slices.ContainsFunc(r.Tools, func(t Tool) bool { return t.Name == c.Name })
+		if len(r.Tools) == 0 || !slices.Contains([]string{"auto", "any", "none", "tool"}, c.Type) || (c.Type == "tool") != named || !named && c.Name != "" || c.Type == "none" && c.DisableParallelToolUse {
+			return fmt.Errorf("tool_choice %+v with %d tools", *c, len(r.Tools))
+		}
+	}
+	if c := r.OutputConfig; c != nil && !slices.Contains([]string{"", "low", "medium", "high", "xhigh", "max"}, c.Effort) {
+		return fmt.Errorf("an effort of %q", c.Effort)
+	}
+	if c := r.OutputConfig; c != nil && c.Format.Type != "" {
 		if err := checkSchema(c.Format.Schema); err != nil || c.Format.Type != "json_schema" {
 			return fmt.Errorf("output_config.format of type %q: %w", c.Format.Type, err)
 		}
@@ -216,11 +274,19 @@ func (r Request) checkTurns() error {
 			return fmt.Errorf("message %d is empty", i)
 		}
 		for j, b := range m.Content {
-			if of := map[string]string{"tool_use": "assistant", "thinking": "assistant", "redacted_thinking": "assistant", "tool_result": "user"}[b.Type]; of != "" && of != m.Role {
+			if of := map[string]string{"image": "user", "tool_use": "assistant", "thinking": "assistant", "redacted_thinking": "assistant", "tool_result": "user"}[b.Type]; of != "" && of != m.Role {
 				return fmt.Errorf("message %d of role %q has a block of type %q", i, m.Role, b.Type)
 			}
 			if b.Type == "text" && isBlank(b.Text) {
 				return fmt.Errorf("block %d of message %d is blank", j, i)
+			}
+			if b.Type == "image" {
+				if b.Source == nil {
+					return fmt.Errorf("the picture in block %d of message %d comes from nowhere", j, i)
+				}
+				if _, err := b.Source.image(0); err != nil {
+					return fmt.Errorf("the picture in block %d of message %d: %w", j, i, err)
+				}
 			}
 			if b.Type == "tool_result" && (len(b.Content) == 0 || slices.ContainsFunc(b.Content, func(c Block) bool { return c.Type != "text" || isBlank(c.Text) || c.CacheControl != nil })) {
 				return fmt.Errorf("the result in block %d of message %d is empty or no text", j, i)

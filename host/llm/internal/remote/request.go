@@ -62,7 +62,7 @@ func Check(r llm.Request) *Failure {
 			}
 		}
 	}
-	if c := r.Choice; c.Required && c.Name != "" && !r.NoCalls && !slices.ContainsFunc(r.Tools, func(t llm.Tool) bool { return t.Name == c.Name }) {
+	if c := r.Choice; c.Required && c.Name != "" && !r.NoCalls && len(r.Tools) > 0 && !slices.ContainsFunc(r.Tools, func(t llm.Tool) bool { return t.Name == c.Name }) {
 		return &Failure{Kind: llm.ErrRefused, What: "the tool that is to be called is none of those that there are"}
 	}
 	return nil

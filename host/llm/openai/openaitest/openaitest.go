@@ -4,6 +4,10 @@
 package openaitest
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/internal/remote/remotetest"
 )
 
@@ -20,12 +25,87 @@ const Key = "sk-test-0123456789abcdef"
 
 // Message is one message of a request or an answer.
 type Message struct {
-	Role    string `json:"role"`
+	Role string `json:"role"`
+	// Content is the text, of all Parts together.
 	Content string `json:"content"`
 	// ToolCalls are the assistant's; ToolCallID says which of them a message of
 	// role "tool" answers.
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
+	// Refusal is an answer's.
+	Refusal string `json:"refusal,omitempty"`
+	// Parts are the content of a request's message if it is not a text alone.
+	Parts []Part `json:"-"`
+}
+
+// Part is a text or, of the user, a picture.
+type Part struct {
+	Type     string    `json:"type"`
+	Text     string    `json:"text"`
+	ImageURL *ImageURL `json:"image_url"`
+}
+
+// ImageURL says where a picture is; a data: URL is the picture itself.
+type ImageURL struct {
+	URL    string `json:"url"`
+	Detail string `json:"detail"`
+}
+
+// UnmarshalJSON reads a message whose content is a text, or parts. A field that a
+// message does not have is an error.
+func (m *Message) UnmarshalJSON(data []byte) error {
+	type plain Message
+	sent := struct {
+		*plain
+		Content json.RawMessage `json:"content"`
+	}{plain: (*plain)(m)}
+	if err := strictly(data, &sent); err != nil {
+		return err
+	}
+	if len(sent.Content) == 0 || sent.Content[0] != '[' {
+		return json.Unmarshal([]byte(cmp.Or(string(sent.Content), "null")), &m.Content)
+	}
+	if err := strictly(sent.Content, &m.Parts); err != nil {
+		return err
+	}
+	for _, p := range m.Parts {
+		m.Content += p.Text
+	}
+	return nil
+}
+
+// strictly is json.Unmarshal, but that an unknown field is an error.
+func strictly(data []byte, v any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(v)
+}
+
+// Images returns the pictures of a message as a driver is given them: At is where
+// each stands in Content.
+func (m Message) Images() []llm.Image {
+	var all []llm.Image
+	at := 0
+	for _, p := range m.Parts {
+		at += len(p.Text)
+		if p.ImageURL == nil {
+			continue
+		}
+		image := llm.Image{At: at, URL: p.ImageURL.URL}
+		if kind, data, ok := dataURL(p.ImageURL.URL); ok {
+			image.MediaType, image.Data, image.URL = kind, data, ""
+		}
+		all = append(all, image)
+	}
+	return all
+}
+
+// dataURL takes a data: URL apart.
+func dataURL(url string) (kind string, data []byte, ok bool) {
+	rest, ok := strings.CutPrefix(url, "data:")
+	kind, encoded, based := strings.Cut(rest, ";base64,")
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	return kind, data, ok && based && err == nil
 }
 
 // ToolCall is one call of a function.
@@ -56,16 +136,37 @@ type Tool struct {
 	Function Function `json:"function"`
 }
 
+// ToolChoice is "none", "auto" or "required", or "function " and the name of the one
+// that is to be called.
+type ToolChoice string
+
+// UnmarshalJSON reads a word, or an object that names a function.
+func (c *ToolChoice) UnmarshalJSON(data []byte) error {
+	if data[0] != '{' {
+		return json.Unmarshal(data, (*string)(c))
+	}
+	var named Tool
+	if err := strictly(data, &named); err != nil {
+		return err
+	}
+	*c = ToolChoice(named.Type + " " + named.Function.Name)
+	return nil
+}
+
 // Request is what the server was sent. What is absent is zero or nil.
 type Request struct {
-	Model               string    `json:"model"`
-	Messages            []Message `json:"messages"`
-	Tools               []Tool    `json:"tools"`
-	ToolChoice          string    `json:"tool_choice"`
-	MaxTokens           *int      `json:"max_tokens"`
-	MaxCompletionTokens *int      `json:"max_completion_tokens"`
-	Temperature         *float64  `json:"temperature"`
-	Stream              bool      `json:"stream"`
+	Model               string     `json:"model"`
+	Messages            []Message  `json:"messages"`
+	Tools               []Tool     `json:"tools"`
+	ToolChoice          ToolChoice `json:"tool_choice"`
+	ParallelToolCalls   *bool      `json:"parallel_tool_calls"`
+	MaxTokens           *int       `json:"max_tokens"`
+	MaxCompletionTokens *int       `json:"max_completion_tokens"`
+	Temperature         *float64   `json:"temperature"`
+	TopP                *float64   `json:"top_p"`
+	Stop                []string   `json:"stop"`
+	ReasoningEffort     string     `json:"reasoning_effort"`
+	Stream              bool       `json:"stream"`
 	// StreamOptions only with Stream.
 	StreamOptions  *StreamOptions  `json:"stream_options"`
 	ResponseFormat *ResponseFormat `json:"response_format"`
@@ -146,13 +247,60 @@ func read(r *http.Request) (Request, error) {
 	if sent.StreamOptions != nil && !sent.Stream {
 		return sent, fmt.Errorf("options of a stream, and no stream")
 	}
-	if err := sent.checkFormat(); err != nil {
-		return sent, err
+	for _, err := range []error{sent.checkFormat(), checkTools(sent.Tools), sent.checkAsked(), check(sent.Messages)} {
+		if err != nil {
+			return sent, err
+		}
 	}
-	if err := checkTools(sent.Tools); err != nil {
-		return sent, err
+	return sent, nil
+}
+
+// checkAsked holds how the model is asked against OpenAI's rules.
+func (r Request) checkAsked() error {
+	name, named := strings.CutPrefix(string(r.ToolChoice), "function ")
+	switch c := r.ToolChoice; {
+	case c == "" && r.ParallelToolCalls == nil:
+	case len(r.Tools) == 0:
+		return fmt.Errorf("tool_choice %q or parallel_tool_calls without tools", c)
+	case named && !slices.ContainsFunc(r.Tools, func(t Tool) bool { return t.Function.Name == name }):
+		return fmt.Errorf("tool_choice is %q, which is no tool", name)
+	case !named && !slices.Contains([]ToolChoice{"", "none", "auto", "required"}, c):
+		return fmt.Errorf("tool_choice %q", c)
 	}
-	return sent, check(sent.Messages)
+	if t := r.Temperature; t != nil && (*t < 0 || *t > 2) {
+		return fmt.Errorf("a temperature of %v", *t)
+	}
+	if p := r.TopP; p != nil && (*p < 0 || *p > 1) {
+		return fmt.Errorf("a top_p of %v", *p)
+	}
+	if len(r.Stop) > 4 || slices.Contains(r.Stop, "") {
+		return fmt.Errorf("the stops %q", r.Stop)
+	}
+	if !slices.Contains([]string{"", "none", "minimal", "low", "medium", "high", "xhigh", "max"}, r.ReasoningEffort) {
+		return fmt.Errorf("a reasoning_effort of %q", r.ReasoningEffort)
+	}
+	return nil
+}
+
+// checkParts holds the parts of a message against OpenAI's rules.
+func checkParts(m Message) error {
+	for i, p := range m.Parts {
+		switch {
+		case p.Type == "text" && strings.TrimSpace(p.Text) != "" && p.ImageURL == nil:
+		case p.Type == "image_url" && p.Text == "" && p.ImageURL != nil && m.Role == "user":
+			kind, data, ok := dataURL(p.ImageURL.URL)
+			image := llm.Image{URL: p.ImageURL.URL}
+			if ok {
+				image = llm.Image{MediaType: kind, Data: data}
+			}
+			if !llm.ValidImage(image) {
+				return fmt.Errorf("the picture in part %d is neither data nor an address", i)
+			}
+		default:
+			return fmt.Errorf("part %d is of type %q and text %q", i, p.Type, p.Text)
+		}
+	}
+	return nil
 }
 
 // checkFormat holds the form of an answer against OpenAI's rules.
@@ -217,8 +365,11 @@ func check(messages []Message) error {
 		} else if !slices.Contains(turn, m.Role) {
 			return fmt.Errorf("message %d is of role %q, not of %q", i, m.Role, turn)
 		}
-		if strings.TrimSpace(m.Content) == "" && (m.Content != "" || len(m.ToolCalls) == 0) {
+		if strings.TrimSpace(m.Content) == "" && (m.Content != "" || len(m.ToolCalls) == 0) && len(m.Parts) == 0 {
 			return fmt.Errorf("message %d is empty", i)
+		}
+		if err := checkParts(m); err != nil {
+			return fmt.Errorf("message %d: %w", i, err)
 		}
 		if m.Role != "assistant" && len(m.ToolCalls) > 0 || m.Role != "tool" && m.ToolCallID != "" {
 			return fmt.Errorf("message %d of role %q has calls, or an id of one", i, m.Role)
@@ -253,41 +404,65 @@ func isObject(arguments string) bool {
 	return json.Unmarshal([]byte(arguments), &object) == nil && object != nil
 }
 
-// InputTokens and OutputTokens are what every answer says that it cost.
+// InputTokens and OutputTokens are what every answer says that it cost, unless it is
+// told otherwise.
 const (
 	InputTokens  = 11
 	OutputTokens = 7
 )
 
+// Reply is an answer in all that it may be. Its Answer is whole or, to a request for a
+// stream, in pieces.
+type Reply struct {
+	// Text is what the model says, Refusal that it would rather not.
+	Text, Refusal string
+	// Calls come after Text, in parallel.
+	Calls []ToolCall
+	// Reason is the finish_reason; "" means the one that there is without a fault:
+	// "tool_calls" with Calls, else "stop".
+	Reason string
+	// Cost is what it says that it cost; nil means InputTokens and OutputTokens, and
+	// no details.
+	Cost *Cost
+}
+
+// Cost is what an answer says that it cost. Input has Cached and Written in it, Output
+// has Thoughts.
+type Cost struct{ Input, Cached, Written, Output, Thoughts int }
+
 // Text answers text, whole.
-func Text(text string) Answer { return Finished(text, "stop") }
+func Text(text string) Answer { return Reply{Text: text}.Answer() }
 
 // Cut answers text that the output limit cut off.
 func Cut(text string) Answer { return Finished(text, "length") }
 
 // Finished answers text with a finish_reason.
-func Finished(text, reason string) Answer {
-	return finished(Message{Role: "assistant", Content: text}, reason, nil)
-}
+func Finished(text, reason string) Answer { return Reply{Text: text, Reason: reason}.Answer() }
 
 // Cached answers text, and that so many of InputTokens were kept from an earlier
 // request.
 func Cached(text string, tokens int) Answer {
-	return finished(Message{Role: "assistant", Content: text}, "stop", &tokens)
+	return Reply{Text: text, Cost: &Cost{Input: InputTokens, Cached: tokens, Output: OutputTokens}}.Answer()
 }
 
 // Calls answers with tool calls, and with text before them if it is not "".
-func Calls(text string, calls ...ToolCall) Answer {
-	return finished(Message{Role: "assistant", Content: text, ToolCalls: calls}, "tool_calls", nil)
-}
+func Calls(text string, calls ...ToolCall) Answer { return Reply{Text: text, Calls: calls}.Answer() }
 
-// finished answers whole or, to a request for a stream, in pieces.
-func finished(m Message, reason string, cached *int) Answer {
+// Answer answers a request.
+func (a Reply) Answer() Answer {
+	if a.Reason == "" {
+		if a.Reason = "stop"; len(a.Calls) > 0 {
+			a.Reason = "tool_calls"
+		}
+	}
 	return func(w http.ResponseWriter, r *http.Request, sent Request) {
 		if sent.Stream {
-			steps := []Step{Piece(m.Content), Deltas(m.ToolCalls...), Finish(reason)}
+			steps := []Step{Piece(a.Text), Deltas(a.Calls...), Finish(a.Reason)}
+			if a.Refusal != "" {
+				steps[0] = Delta(map[string]any{"content": a.Text, "refusal": a.Refusal})
+			}
 			if sent.StreamOptions != nil && sent.StreamOptions.IncludeUsage {
-				steps = append(steps, Usage(cached))
+				steps = append(steps, Spent(a.Cost))
 			}
 			Stream(append(steps, Done())...)(w, r, sent)
 			return
@@ -295,18 +470,53 @@ func finished(m Message, reason string, cached *int) Answer {
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(map[string]any{
 			"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": sent.Model,
-			"choices": []any{map[string]any{"index": 0, "finish_reason": reason, "message": m}},
-			"usage":   cost(cached),
+			"choices": []any{map[string]any{
+				"index": 0, "finish_reason": a.Reason,
+				"message": Message{Role: "assistant", Content: a.Text, ToolCalls: a.Calls, Refusal: a.Refusal},
+			}},
+			"usage": a.Cost.fields(),
 		})
 	}
 }
 
-func cost(cached *int) map[string]any {
-	usage := map[string]any{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens}
-	if cached != nil {
-		usage["prompt_tokens_details"] = map[string]any{"cached_tokens": *cached}
+func (c *Cost) fields() map[string]any {
+	if c == nil {
+		return map[string]any{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens}
 	}
-	return usage
+	return map[string]any{
+		"prompt_tokens": c.Input, "completion_tokens": c.Output, "total_tokens": c.Input + c.Output,
+		"prompt_tokens_details":     map[string]any{"cached_tokens": c.Cached, "cache_write_tokens": c.Written},
+		"completion_tokens_details": map[string]any{"reasoning_tokens": c.Thoughts},
+	}
+}
+
+// Paced streams pieces, each when next gives a value; all that are left once it is
+// closed. A request that is not for a stream is answered when all have been given.
+func Paced(next <-chan struct{}, pieces ...string) Answer {
+	return func(w http.ResponseWriter, r *http.Request, sent Request) {
+		wait := func(gone context.Context) {
+			select {
+			case <-next:
+			case <-gone.Done():
+			}
+		}
+		if !sent.Stream {
+			for range pieces {
+				wait(r.Context())
+			}
+			Text(strings.Join(pieces, ""))(w, r, sent)
+			return
+		}
+		var steps []Step
+		for _, piece := range pieces {
+			steps = append(steps, Pause(wait), Piece(piece))
+		}
+		steps = append(steps, Finish("stop"))
+		if sent.StreamOptions != nil && sent.StreamOptions.IncludeUsage {
+			steps = append(steps, Spent(nil))
+		}
+		Stream(append(steps, Done())...)(w, r, sent)
+	}
 }
 
 // Body answers status 200 with a body, whatever it is.
@@ -334,6 +544,16 @@ func Fault(status int, code, param, message string) Answer {
 // Retry-After header.
 func RateLimited(retryAfter string) Answer {
 	return Status(http.StatusTooManyRequests, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`, "Retry-After", retryAfter)
+}
+
+// Overloaded answers 503 as OpenAI does when it has too much to do, and after how
+// long to come back, if that is not "".
+func Overloaded(retryAfter string) Answer {
+	body := `{"error":{"message":"too busy","type":"server_error","code":"server_overloaded"}}`
+	if retryAfter == "" {
+		return Status(http.StatusServiceUnavailable, body)
+	}
+	return Status(http.StatusServiceUnavailable, body, "Retry-After", retryAfter)
 }
 
 // BrokenOff begins an answer, whole, and closes the connection in the middle of it.

@@ -45,7 +45,15 @@ func Finish(reason string) Step { return choose(map[string]any{}, reason) }
 // Usage says what the answer cost, and how many of InputTokens were kept if cached
 // is not nil. It follows Finish.
 func Usage(cached *int) Step {
-	return event(map[string]any{"choices": []any{}, "usage": cost(cached)})
+	if cached == nil {
+		return Spent(nil)
+	}
+	return Spent(&Cost{Input: InputTokens, Cached: *cached, Output: OutputTokens})
+}
+
+// Spent says what the answer cost, as Reply has it. It follows Finish.
+func Spent(cost *Cost) Step {
+	return event(map[string]any{"choices": []any{}, "usage": cost.fields()})
 }
 
 // Done ends a stream.
