@@ -9,6 +9,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -41,24 +42,24 @@ func CompactionStatusOf(ctx context.Context, config Config, store memory.Store, 
 	return compaction.StatusOf(frontier, config.Compaction.engine()), nil
 }
 
-// windowOf is what prompts of a user with an agent have to fit into. Beside is what
-// goes beside the last input, in tokens.
-func (h *Host) windowOf(user memory.UserID, a agent, beside int) compaction.Window {
-	system := beside + tokens.Estimate(a.system()+"\n\n"+h.config.boundaryMode().SystemParagraph())
-	for _, t := range h.toolsOf(user) {
-		system += t.Definition().Tokens()
+// windowOf is what the prompts of a turn have to fit into. Beside is what goes beside
+// the last input, in tokens.
+func (h *Host) windowOf(c *course, beside int) compaction.Window {
+	system := beside + tokens.Estimate(c.system+"\n\n"+h.config.boundaryMode().SystemParagraph())
+	for _, t := range c.tools {
+		system += llm.Tool(t).Tokens()
 	}
 	return compaction.Window{Budget: h.config.budget(), System: system}
 }
 
 // relieve makes room before the answer if something has none in its prompt. It
 // reports whether the prompt is to be assembled again.
-func (h *Host) relieve(ctx context.Context, turn compaction.Turn, a agent, r assembly.Report) bool {
+func (h *Host) relieve(ctx context.Context, turn compaction.Turn, c *course, r assembly.Report) bool {
 	noRoom := func(e assembly.Entry) bool { return e.Reason == assembly.ReasonNoRoom }
 	if h.config.Compaction.Threshold <= 0 || !r.OverBudget && !slices.ContainsFunc(r.Entries, noRoom) {
 		return false
 	}
-	report, err := h.compaction.Relieve(ctx, turn, h.windowOf(turn.User, a, r.Totals.Beside))
+	report, err := h.compaction.Relieve(ctx, turn, h.windowOf(c, r.Totals.Beside))
 	if err != nil {
 		// A turn goes on with what it has.
 		h.log.Warn("compaction before the answer", "session", turn.Session, "error", err)
@@ -68,8 +69,8 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, a agent, r ass
 }
 
 // threshold makes room after the answer is on its way.
-func (h *Host) threshold(turn compaction.Turn, a agent, beside int) {
-	report, err := h.compaction.Threshold(h.ending, turn, h.windowOf(turn.User, a, beside))
+func (h *Host) threshold(turn compaction.Turn, window compaction.Window) {
+	report, err := h.compaction.Threshold(h.ending, turn, window)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		h.log.Warn("threshold compaction", "session", turn.Session, "error", err)
 	}

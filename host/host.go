@@ -60,7 +60,12 @@ type Host struct {
 	present, dreaming presence
 	wiping            keyedMutex[memory.UserID]
 
-	turns keyedMutex[pair]
+	// turns lets one message of a user to an agent be handled at a time, sessions one
+	// turn of a session, whoever it is of; naming lets one conversation of a name be
+	// looked for. They are taken in the order naming, turns, sessions.
+	turns    keyedMutex[pair]
+	sessions keyedMutex[memory.SessionID]
+	naming   keyedMutex[named]
 	// traces are of the prompts that were answered last.
 	traces traces
 	// learners look at what is new after turns.
@@ -109,7 +114,7 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	}
 	h := &Host{
 		config: config, now: config.Now, log: config.Log, toolTimeout: defaultToolTimeout, miniTimeout: miniTimeout,
-		turns: newKeyedMutex[pair](), wiping: newKeyedMutex[memory.UserID](), choosing: newKeyedMutex[struct{}](), learners: newLearners(),
+		turns: newKeyedMutex[pair](), sessions: newKeyedMutex[memory.SessionID](), naming: newKeyedMutex[named](), wiping: newKeyedMutex[memory.UserID](), choosing: newKeyedMutex[struct{}](), learners: newLearners(),
 	}
 	if h.now == nil {
 		h.now = time.Now

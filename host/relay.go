@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
@@ -41,11 +43,14 @@ type Conversation struct {
 	Tools []llm.Tool
 	// Ask is how the model is asked: of it NoCalls, Choice, MaxOutputTokens, TopP,
 	// Stop, Effort, Temperature and Schema count. MaxOutputTokens is at most the
-	// configuration's, which is meant by zero.
+	// configuration's, which is meant by zero. The tools of the host are left out of a
+	// turn whose Choice demands a call, or that has a Schema.
 	Ask llm.Request
 	// OnPlaced is told, before the model is asked, where the conversation is kept; nil
-	// means nobody is. OnEvent is Message.OnEvent's; Event.Tool is told of tools of the
-	// host alone.
+	// means nobody is. OnEvent is Message.OnEvent's, but that there is no
+	// Event.Restart: where the tools of the host are offered, what the model says is
+	// held back until it is known to be the answer. Event.Tool is told of tools of the
+	// host alone. Neither blocks.
 	OnPlaced func(Placed)
 	OnEvent  func(Event)
 }
@@ -70,7 +75,8 @@ type Relayed struct {
 	// Calls are those of the client's tools.
 	Calls []llm.ToolCall
 	// Response is the model's last answer; its counts of tokens are those of all
-	// answers of the turn together.
+	// answers of the turn together. It is there beside an error if the model was
+	// asked: an answer that was cut off before its first word, say, has Truncated.
 	Response llm.Response
 	Prompt   assembly.Prompt
 	Report   assembly.Report
@@ -85,16 +91,174 @@ type Relayed struct {
 // in it, is the beginning of the conversation; an opening alone is a new session.
 // A conversation that departs from what is stored, because something in it was
 // edited or is to be answered anew, goes on in a fork of the session: the common
-// part is shared, and the session that it departs from stays as it is. A named
-// session may also be sent the end of its conversation alone. A name goes with the
-// fork.
+// part is shared, and the session that it departs from stays as it is. One that was
+// stored and never answered, because the client was cut off, is answered where it
+// is.
+//
+// A named session may also be sent the end of its conversation alone, and a message
+// without any answer before it is its next one. A name goes with the fork, and back
+// to the session that it was forked from if the conversation is that one's again.
+//
+// Texts are stored as they came. Words of the user are memory.SourceUser, whatever
+// they look like; results of tools are external; answers that the host did not give
+// are memory.TrustDerived, for nobody knows what was in view. Calls that the
+// conversation has no result of, though the host gave them to the client, get one
+// that says so.
 //
 // Turns of one session are handled one at a time, those of different sessions at
 // once. The tools of the host are offered if Config.Server.Gateway.HostTools says
 // so, and answered here; a client's tool of the same name takes the place of the
 // host's. Errors are those of Send; memory.ErrNotFound for an agent that is not
-// configured. When ctx is done the model is no longer asked, what the client said
+// configured, memory.ErrInvalid for a conversation or for tools that no provider
+// takes. When ctx is done the model is no longer asked, what the client said
 // stays stored, and the same conversation sent again is answered.
-func (h *Host) Relay(ctx context.Context, c Conversation) (Relayed, error) {
-	return Relayed{}, fmt.Errorf("relay: %w", memory.ErrInvalid)
+func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err error) {
+	end, err := h.sending.Begin()
+	if err != nil {
+		return out, fmt.Errorf("relay: the host is %w", err)
+	}
+	defer end()
+	// A host that closes waits for turns, but not for ever.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.ending, cancel)()
+
+	rows, err := rowsOf(c.Messages, h.now())
+	if err != nil {
+		return out, fmt.Errorf("relay: %w", err)
+	}
+	user, err := h.userOrDefault(c.User)
+	if err != nil {
+		return out, fmt.Errorf("relay: %w", err)
+	}
+	ctx, leave, err := h.present.enter(ctx, user.ID)
+	if err != nil {
+		return out, fmt.Errorf("relay: %w", err)
+	}
+	defer leave()
+	defer func() { err = wipedMeanwhile(ctx, err) }()
+	course, err := h.courseWith(user.ID, c)
+	if err != nil {
+		return out, fmt.Errorf("relay: %w", err)
+	}
+	s, release, err := h.seat(ctx, user, c, rows)
+	if err != nil {
+		return out, fmt.Errorf("relay: find the session: %w", err)
+	}
+	defer release()
+	out.Placed = s.Placed
+	if c.OnPlaced != nil {
+		c.OnPlaced(out.Placed)
+	}
+	if err := h.settle(ctx, user.ID, s.session, answeredIn(s.fresh)); err != nil {
+		return out, fmt.Errorf("relay: answer open tool calls: %w", err)
+	}
+	turn := compaction.Turn{User: user.ID, Agent: s.agent.ID, Session: s.session.ID, At: h.now(), Source: memory.SourceUser}
+	var asked bool
+	if course.said, asked = lastSaid(rows); asked {
+		if out.Gap, err = h.compaction.Gap(ctx, turn); err != nil {
+			// A turn goes on with what it has.
+			h.log.Warn("gap refresh", "session", turn.Session, "error", err)
+		}
+	}
+	if len(s.fresh) > 0 {
+		drafts := make([]memory.Draft, len(s.fresh))
+		for i := range s.fresh {
+			drafts[i] = s.fresh[i].Draft
+		}
+		if _, err := h.store.Append(ctx, user.ID, turn.Session, drafts...); err != nil {
+			return out, fmt.Errorf("relay: store messages: %w", err)
+		}
+	}
+	course.system = s.agent.systemBefore(c.System)
+	var answer Answer
+	reply, calls, err := h.converse(ctx, turn, s.agent, &course, &answer)
+	out.Prompt, out.Report, out.Response = answer.Prompt, answer.Report, course.response
+	if err != nil {
+		return out, fmt.Errorf("relay: %w", err)
+	}
+	// The answer exists: it is kept even if the client has gone meanwhile.
+	keep := context.WithoutCancel(ctx)
+	visible := slices.DeleteFunc(slices.Clone(reply.Blocks), func(b memory.Block) bool {
+		return b.Type == memory.BlockThinking || b.Type == memory.BlockToolCall && course.own[b.Name]
+	})
+	var sums summer
+	reply.Transcript = after(s.transcript, sums.row(memory.RoleAssistant, visible))
+	reply.EventKey = c.AnswerKey
+	stored, err := h.store.Append(keep, user.ID, turn.Session, reply)
+	if err != nil {
+		return out, fmt.Errorf("relay: store answer: %w", err)
+	}
+	out.Message = stored[0]
+	out.Message.Blocks = visible
+	var beside []llm.ToolCall
+	for _, call := range calls {
+		if course.isClients(call) {
+			out.Calls = append(out.Calls, call)
+		} else {
+			beside = append(beside, call)
+		}
+	}
+	if len(beside) > 0 {
+		if err := h.answerCalls(ctx, turn, &course, beside); err != nil {
+			// The client has its calls: what they come to finds these without a result,
+			// and the next turn says so.
+			h.log.Warn("answer the calls beside the client's", "session", turn.Session, "error", err)
+		}
+	}
+	h.afterAnswer(keep, turn, s.agent, s.session.Exchanges, h.windowOf(&course, answer.Report.Totals.Beside), stored[0])
+	return out, nil
+}
+
+// courseWith is the course of a turn whose calls a client answers, but for the host's
+// own tools.
+func (h *Host) courseWith(user memory.UserID, c Conversation) (course, error) {
+	tools := make([]assembly.Tool, len(c.Tools))
+	taken := map[string]bool{}
+	for i, t := range c.Tools {
+		tools[i], taken[t.Name] = assembly.Tool(t), true
+	}
+	var own map[string]bool
+	if h.config.Server.Gateway.HostTools && !c.Ask.Choice.Required && c.Ask.Schema == nil {
+		own = map[string]bool{}
+		for _, t := range h.toolsOf(user) {
+			if definition := t.Definition(); !taken[definition.Name] {
+				tools, own[definition.Name] = append(tools, assembly.Tool(definition)), true
+			}
+		}
+	}
+	tools, err := assembly.CanonicalTools(tools)
+	if err != nil {
+		return course{}, fmt.Errorf("%w: %w", err, memory.ErrInvalid)
+	}
+	return course{
+		tools: tools, relayed: true, own: own, ask: c.Ask, left: h.config.budget() / 2,
+		events: &listener{tell: c.OnEvent, log: h.log, final: true},
+	}, nil
+}
+
+// systemBefore is the system text of a client that says one, which does not take the
+// place of what the operator has the agent told.
+func (a agent) systemBefore(client string) string {
+	switch operator := a.config.SystemPrompt; {
+	case strings.TrimSpace(client) == "":
+		return a.system()
+	case operator == "":
+		return client
+	default:
+		return operator + "\n\n" + client
+	}
+}
+
+// lastSaid is what the user says behind the last answer; false if that is nothing.
+func lastSaid(rows []row) (text string, ok bool) {
+	var parts []string
+	for i := len(rows) - 1; i >= 0 && rows[i].Role != memory.RoleAssistant; i-- {
+		if rows[i].Role == memory.RoleUser {
+			ok = true
+			parts = append(parts, memory.Shown(rows[i].Blocks))
+		}
+	}
+	slices.Reverse(parts)
+	return strings.Join(parts, "\n"), ok
 }

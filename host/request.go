@@ -23,6 +23,8 @@ func requestMessage(m assembly.Message) llm.Message {
 	out := llm.Message{Role: llm.RoleUser, Text: m.Text(), Breakpoint: m.Breakpoint}
 	if m.Role == memory.RoleAssistant {
 		out.Role = llm.RoleAssistant
+	} else {
+		out.Images = imagesIn(m)
 	}
 	for _, p := range m.Parts {
 		switch p.Type {
@@ -43,4 +45,31 @@ func requestMessage(m assembly.Message) llm.Message {
 		}
 	}
 	return out
+}
+
+// imagesIn are the pictures of a user's message, each before the words that stand for
+// it in the text.
+func imagesIn(m assembly.Message) []llm.Image {
+	var images []llm.Image
+	at, last, words := 0, -1, false
+	for _, p := range m.Parts {
+		if p.Type != assembly.PartText && p.Type != assembly.PartOther {
+			continue
+		}
+		// As assembly.Message.Text joins them.
+		switch {
+		case !words:
+		case p.Entry == last:
+			at += len("\n")
+		default:
+			at += len("\n\n")
+		}
+		if p.Type == assembly.PartOther {
+			if mediaType, data, url, ok := memory.ParseImage(p.Raw); ok {
+				images = append(images, llm.Image{At: at, MediaType: mediaType, Data: data, URL: url})
+			}
+		}
+		at, last, words = at+len(p.Text), p.Entry, true
+	}
+	return images
 }

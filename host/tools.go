@@ -75,27 +75,36 @@ const (
 	maxFaultTokens  = 200
 )
 
-// converse asks the model until it answers, and runs the tools that it calls
-// meanwhile. It returns the answer, which is not stored yet; what precedes it is:
-// each message with calls before the calls run, their results together when all
-// have ended. So a crash leaves calls without results at worst, which settle
-// answers in the session's next turn.
-//
-// The prompt, the report and the counts go into answer, and events is told.
-func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, said string, events *listener, answer *Answer) (memory.Draft, error) {
-	user, session := turn.User, turn.Session
+// courseOf is the course of a turn in which the agent says who it is and runs its
+// tools itself.
+func (h *Host) courseOf(user memory.UserID, a agent, said string, events *listener) (course, error) {
 	tools, err := offered(h.toolsOf(user))
 	if err != nil {
-		return memory.Draft{}, fmt.Errorf("offer tools: %w", err)
+		return course{}, fmt.Errorf("offer tools: %w", err)
 	}
-	left := h.config.budget() / 2
-	c := course{tools: tools, said: said, events: events}
-	h.recall(ctx, turn, a, &c)
+	return course{system: a.system(), tools: tools, said: said, events: events, left: h.config.budget() / 2}, nil
+}
+
+// converse asks the model until it answers, and runs the tools that it calls
+// meanwhile. It returns the answer, which is not stored yet, and the calls in it,
+// which are a client's to answer, and beside those the host's. What precedes it is
+// stored: each message with calls before the calls run, their results together when
+// all have ended. So a crash leaves calls without results at worst, which settle
+// answers in the session's next turn.
+//
+// The prompt, the report and the counts go into answer, and the listener is told.
+func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, c *course, answer *Answer) (memory.Draft, []llm.ToolCall, error) {
+	user, session, events := turn.User, turn.Session, c.events
+	fail := func(err error) (memory.Draft, []llm.ToolCall, error) { return memory.Draft{}, nil, err }
+	h.recall(ctx, turn, a, c)
 	for round := 0; ; round++ {
-		c.noCalls = round == maxToolRounds
-		frontier, response, err := h.ask(ctx, turn, a, &c, answer)
+		c.noCalls = c.ask.NoCalls || round == maxToolRounds
+		// With words that turn out to precede calls of its own, a client that cannot
+		// be told to forget them has nothing to do with.
+		events.held = events.final && len(c.own) > 0 && !c.noCalls
+		frontier, response, err := h.ask(ctx, turn, a, c, answer)
 		if err != nil {
-			return memory.Draft{}, err
+			return fail(err)
 		}
 		reply := memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
 		// What is said with the topics in view may repeat them, and must not be where
@@ -108,45 +117,73 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, said
 		}
 		// A model that is no driver of ours may not have parsed its calls.
 		calls := llm.ParseToolCalls(response.ToolCalls)
-		if len(calls) == 0 || len(tools) == 0 || c.noCalls {
-			if len(reply.Blocks) == 0 {
-				return memory.Draft{}, fmt.Errorf("ask the model: %w", llm.ErrEmpty)
-			}
-			events.whole(response.Text)
-			return reply, nil
+		if len(c.tools) == 0 || c.noCalls {
+			calls = nil
 		}
-		events.restart()
+		if calls, err = c.deliverable(calls, response.Truncated); err != nil {
+			return fail(fmt.Errorf("ask the model: %w", err))
+		}
+		if len(calls) == 0 {
+			if len(reply.Blocks) == 0 {
+				return fail(fmt.Errorf("ask the model: %w", llm.ErrEmpty))
+			}
+			if err := events.whole(response.Text); err != nil {
+				return fail(fmt.Errorf("ask the model: %w", err))
+			}
+			return reply, nil, nil
+		}
 		renameTaken(calls, frontier)
-		refuseLarge(calls, left/2)
-		reply.Blocks = append(thoughts(response, left/2), reply.Blocks...)
-		for _, c := range calls {
-			reply.Blocks = append(reply.Blocks, memory.ToolCall(c.ID, c.Name, c.Input))
+		ends := slices.ContainsFunc(calls, c.isClients)
+		if ends {
+			if strings.TrimSpace(response.Text) == "" {
+				response.Text = ""
+			}
+			if err := events.whole(response.Text); err != nil {
+				return fail(fmt.Errorf("ask the model: %w", err))
+			}
+		} else {
+			events.restart()
+		}
+		c.refuseLarge(calls, c.left/2)
+		reply.Blocks = append(thoughts(response, c.left/2), reply.Blocks...)
+		for _, call := range calls {
+			reply.Blocks = append(reply.Blocks, memory.ToolCall(call.ID, call.Name, call.Input))
+		}
+		if ends {
+			return reply, calls, nil
 		}
 		// What the model said, and what came of it, is kept even if the caller
 		// has gone meanwhile: a call has a result, be it an error.
-		keep := context.WithoutCancel(ctx)
-		stored, err := h.store.Append(keep, user, session, reply)
+		stored, err := h.store.Append(context.WithoutCancel(ctx), user, session, reply)
 		if err != nil {
-			return memory.Draft{}, fmt.Errorf("store tool calls: %w", err)
+			return fail(fmt.Errorf("store tool calls: %w", err))
 		}
-		left = max(left-stored[0].Tokens, 0)
-		for i, c := range calls {
-			if h.runs(user, i, c) != nil {
-				events.event(Event{Tool: c.Name})
-			}
-		}
-		results := h.runTools(ctx, user, session, calls, left/2)
-		stored, err = h.store.Append(keep, user, session, resultDrafts(results, h.now())...)
-		if err != nil {
-			return memory.Draft{}, fmt.Errorf("store tool results: %w", err)
-		}
-		for _, m := range stored {
-			left = max(left-m.Tokens, 0)
+		c.left = max(c.left-stored[0].Tokens, 0)
+		if err := h.answerCalls(ctx, turn, c, calls); err != nil {
+			return fail(err)
 		}
 		if err := ctx.Err(); err != nil {
-			return memory.Draft{}, fmt.Errorf("call tools: %w", err)
+			return fail(fmt.Errorf("call tools: %w", err))
 		}
 	}
+}
+
+// answerCalls runs the calls of one round and stores their results.
+func (h *Host) answerCalls(ctx context.Context, turn compaction.Turn, c *course, calls []llm.ToolCall) error {
+	for i, call := range calls {
+		if h.runs(turn.User, i, call) != nil {
+			c.events.event(Event{Tool: call.Name})
+		}
+	}
+	results := h.runTools(ctx, turn.User, turn.Session, calls, c.left/2)
+	stored, err := h.store.Append(context.WithoutCancel(ctx), turn.User, turn.Session, resultDrafts(results, h.now())...)
+	if err != nil {
+		return fmt.Errorf("store tool results: %w", err)
+	}
+	for _, m := range stored {
+		c.left = max(c.left-m.Tokens, 0)
+	}
+	return nil
 }
 
 // holdsDerived reports whether something in the frontier is not direct: an answer
@@ -158,10 +195,24 @@ func holdsDerived(f memory.Frontier) bool {
 	})
 }
 
-// course is what a turn learns on its way to an answer. Nothing of it is stored.
+// course is how a turn goes and what it learns on its way to an answer. Nothing of it
+// is stored.
 type course struct {
+	// system says who the model is.
+	system string
 	tools  []assembly.Tool
+	// relayed says that the turn is a client's, whose calls end it: all of tools
+	// that are not named in own, and of those that there are not.
+	relayed bool
+	own     map[string]bool
+	// ask is how the model is asked beside the prompt; of it count what
+	// Conversation.Ask counts. A limit of zero is the configuration's.
+	ask    llm.Request
 	events *listener
+	// left is what calls and results of the host's tools may cost yet, in tokens.
+	left int
+	// response is the model's last answer, with the counts of all of the turn.
+	response llm.Response
 	// said is what is to be answered.
 	said string
 	// beside is what is remembered of the user.
@@ -178,6 +229,46 @@ type course struct {
 	// stage is how far the prompts are cut down: what was too long stays so for
 	// the rest of the turn.
 	stage assembly.Recovery
+}
+
+// isClients reports whether a call is one that the client answers.
+func (c *course) isClients(call llm.ToolCall) bool { return c.relayed && !c.own[call.Name] }
+
+// deliverable leaves out the calls for a client that were cut off with the answer,
+// and fails for others that would reach it otherwise than the model wrote them.
+func (c *course) deliverable(calls []llm.ToolCall, truncated bool) ([]llm.ToolCall, error) {
+	var whole []llm.ToolCall
+	for _, call := range calls {
+		switch {
+		case call.Fault == "" || !c.isClients(call):
+			whole = append(whole, call)
+		case !truncated:
+			return nil, fmt.Errorf("a call of %s cannot be passed on, for %s: %w", call.Name, call.Fault, llm.ErrUnavailable)
+		}
+	}
+	return whole, nil
+}
+
+// request is what the model is asked with a prompt.
+func (c *course) request(p assembly.Prompt, maxOutput int) llm.Request {
+	if c.ask.MaxOutputTokens > 0 {
+		maxOutput = min(c.ask.MaxOutputTokens, maxOutput)
+	}
+	r := request(p, maxOutput)
+	r.NoCalls, r.Choice, r.Schema = c.noCalls, c.ask.Choice, c.ask.Schema
+	r.TopP, r.Stop, r.Effort, r.Temperature = c.ask.TopP, c.ask.Stop, c.ask.Effort, c.ask.Temperature
+	return r
+}
+
+// take counts an answer.
+func (c *course) take(r llm.Response) {
+	sum := c.response
+	c.response = r
+	c.response.InputTokens += sum.InputTokens
+	c.response.OutputTokens += sum.OutputTokens
+	c.response.CachedTokens += sum.CachedTokens
+	c.response.WrittenTokens += sum.WrittenTokens
+	c.response.ThoughtTokens += sum.ThoughtTokens
 }
 
 // ask puts the session to the model once. A prompt that is too long is cut down,
@@ -201,7 +292,7 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		if err != nil {
 			return fail(fmt.Errorf("read frontier: %w", err))
 		}
-		in := promptInput(h.config, a.system(), c.tools)
+		in := promptInput(h.config, c.system, c.tools)
 		in.Items, in.Older, in.Beside = frontier.Items, older, c.beside
 		in.Recovery, in.NoThoughts, in.Previous = c.stage, c.noThoughts, h.traces.get(turn.Session)
 		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
@@ -215,31 +306,29 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		}
 		if !c.relieved {
 			c.relieved = true
-			if h.relieve(ctx, turn, a, answer.Report) {
+			if h.relieve(ctx, turn, c, answer.Report) {
 				continue
 			}
 		}
-		r := request(answer.Prompt, h.config.Model.maxOutput())
-		r.NoCalls = c.noCalls
+		r := c.request(answer.Prompt, h.config.Model.maxOutput())
 		// What is refused once is refused again: a stage that finds nothing to
 		// leave out need not ask.
 		if !answer.Report.OverBudget && !reflect.DeepEqual(r, refused) {
 			response, err := h.complete(ctx, r, c.events)
-			answer.InputTokens += response.InputTokens
-			answer.OutputTokens += response.OutputTokens
+			c.take(response)
 			if r.NoCalls && err == nil && strings.TrimSpace(response.Text) == "" {
 				// Not every server knows how to forbid calls.
 				r.Tools = nil
 				c.events.restart()
 				response, err = h.complete(ctx, r, c.events)
-				answer.InputTokens += response.InputTokens
-				answer.OutputTokens += response.OutputTokens
+				c.take(response)
 			}
+			answer.InputTokens, answer.OutputTokens = c.response.InputTokens, c.response.OutputTokens
 			switch {
 			case err == nil:
 				h.traces.put(turn.Session, answer.Report.Trace)
 				return frontier, response, nil
-			case !errors.Is(err, llm.ErrContextTooLong):
+			case !errors.Is(err, llm.ErrContextTooLong) || c.events.isCommitted():
 				return fail(fmt.Errorf("ask the model: %w", err))
 			}
 			tooLong, refused = err, r
@@ -267,7 +356,7 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 // and somebody listens.
 func (h *Host) complete(ctx context.Context, r llm.Request, events *listener) (llm.Response, error) {
 	streamer, ok := h.model.(llm.Streamer)
-	if !ok || !events.listens() {
+	if !ok || !events.listens() || events.held {
 		return h.guard(func() (llm.Response, error) { return h.model.Complete(ctx, r) })
 	}
 	// The pieces come to this goroutine, which is the one that listeners know. A
@@ -349,13 +438,14 @@ func thoughts(r llm.Response, room int) []memory.Block {
 
 // refuseLarge takes the arguments from calls that do not fit room tokens: the
 // last messages go into a prompt whatever they cost, and a model that rambles
-// would make the session too long to be answered.
-func refuseLarge(calls []llm.ToolCall, room int) {
+// would make the session too long to be answered. What a client is to be told stays
+// as it is.
+func (c *course) refuseLarge(calls []llm.ToolCall, room int) {
 	for i := range calls {
-		c := &calls[i]
-		n := tokens.Estimate(string(c.Input))
-		if n > max(room, minResultTokens) {
-			c.Input, c.Fault = json.RawMessage("{}"), "the arguments are too long"
+		call := &calls[i]
+		n := tokens.Estimate(string(call.Input))
+		if n > max(room, minResultTokens) && !c.isClients(*call) {
+			call.Input, call.Fault = json.RawMessage("{}"), "the arguments are too long"
 			continue
 		}
 		room -= n
@@ -466,9 +556,10 @@ func resultDrafts(results []memory.Block, at time.Time) []memory.Draft {
 }
 
 // settle answers the tool calls that an earlier turn left without a result,
-// because the process ended or the results could not be stored. Only the last
-// thing that the assistant said can have such.
-func (h *Host) settle(ctx context.Context, user memory.UserID, session memory.Session) error {
+// because the process ended or the results could not be stored, or because a client
+// never answered them. Only the last thing that the assistant said can have such.
+// Those in coming are about to be answered.
+func (h *Host) settle(ctx context.Context, user memory.UserID, session memory.Session, coming map[string]bool) error {
 	last, err := h.lastMessages(ctx, user, session, 1)
 	if err != nil || len(last) == 0 || last[0].Role == memory.RoleAssistant && !holdsCall(last[0]) {
 		return err
@@ -492,7 +583,7 @@ func (h *Host) settle(ctx context.Context, user memory.UserID, session memory.Se
 		}
 		var missing []memory.Block
 		for _, b := range m.Blocks {
-			if b.Type == memory.BlockToolCall && !answered[b.ID] {
+			if b.Type == memory.BlockToolCall && !answered[b.ID] && !coming[b.ID] {
 				missing = append(missing, failed(b.ID, b.Name, "the turn ended before the tool did"))
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/dream"
 )
@@ -62,9 +63,15 @@ type Event struct {
 type listener struct {
 	tell func(Event)
 	log  *slog.Logger
+	// final says that what was told stays told: there are no restarts. held says that
+	// what is said now may turn out not to be the answer, and is not told before.
+	final, held bool
 	// said is what was told since the last restart.
 	said strings.Builder
 }
+
+// isCommitted reports whether something was told that cannot be taken back.
+func (l *listener) isCommitted() bool { return l.final && l.said.Len() > 0 }
 
 func (l *listener) listens() bool { return l.tell != nil }
 
@@ -83,26 +90,35 @@ func (l *listener) event(e Event) {
 }
 
 func (l *listener) text(piece string) {
-	if l.tell != nil && piece != "" {
+	if l.tell != nil && !l.held && piece != "" {
 		l.said.WriteString(piece)
 		l.event(Event{Text: piece})
 	}
 }
 
-// restart takes back what was said.
+// restart takes back what was said, if that can be.
 func (l *listener) restart() {
-	if l.said.Len() > 0 {
+	if l.said.Len() > 0 && !l.final {
 		l.said.Reset()
 		l.event(Event{Restart: true})
 	}
 }
 
-// whole makes what was said the text, if it is not.
-func (l *listener) whole(text string) {
-	if l.tell != nil && l.said.String() != text {
+// whole makes what was said the text, if it is not. It fails if something else was
+// told that cannot be taken back.
+func (l *listener) whole(text string) error {
+	l.held = false
+	if said := l.said.String(); l.isCommitted() {
+		rest, ok := strings.CutPrefix(text, said)
+		if !ok {
+			return fmt.Errorf("the model's stream is not its answer: %w", llm.ErrUnavailable)
+		}
+		l.text(rest)
+	} else if l.tell != nil && said != text {
 		l.restart()
 		l.text(text)
 	}
+	return nil
 }
 
 // answerKey begins the event key of the answer to a message that has one.
@@ -184,11 +200,16 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 		return Answer{}, fmt.Errorf("send: wait for the turn before: %w", err)
 	}
 	defer unlock()
+	leaveSession, err := h.sessions.lock(ctx, session.ID)
+	if err != nil {
+		return Answer{}, fmt.Errorf("send: wait for the turn before: %w", err)
+	}
+	defer leaveSession()
 	// Another turn may have been handled meanwhile.
 	if session, err = h.store.Session(ctx, user.ID, session.ID); err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
-	if err := h.settle(ctx, user.ID, session); err != nil {
+	if err := h.settle(ctx, user.ID, session, nil); err != nil {
 		return Answer{}, fmt.Errorf("send: answer open tool calls: %w", err)
 	}
 
@@ -199,7 +220,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 		// back, and nobody would read the refresh.
 		answer.Message, err = h.answerBefore(ctx, user.ID, session.ID, m.EventKey)
 		if err == nil {
-			events.whole(saidIn(answer.Message))
+			err = events.whole(saidIn(answer.Message))
 		}
 		if err == nil || !errors.Is(err, memory.ErrNotFound) {
 			return answer, err
@@ -215,7 +236,11 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
 		return answer, fmt.Errorf("send: store message: %w", err)
 	}
-	reply, err := h.converse(ctx, turn, agent, m.Text, events, &answer)
+	c, err := h.courseOf(user.ID, agent, m.Text, events)
+	if err != nil {
+		return answer, fmt.Errorf("send: %w", err)
+	}
+	reply, _, err := h.converse(ctx, turn, agent, &c, &answer)
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}
@@ -228,7 +253,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 		return answer, fmt.Errorf("send: store answer: %w", err)
 	}
 	answer.Message = stored[0]
-	h.afterAnswer(context.WithoutCancel(ctx), turn, agent, session.Exchanges, answer.Report.Totals.Beside, stored[0])
+	h.afterAnswer(context.WithoutCancel(ctx), turn, agent, session.Exchanges, h.windowOf(&c, answer.Report.Totals.Beside), stored[0])
 	return answer, nil
 }
 
@@ -243,9 +268,9 @@ func saidIn(m memory.Message) string {
 	return b.String()
 }
 
-// afterAnswer begins the background work of a turn. Beside is what went beside its
-// input, in tokens.
-func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, before, beside int, answer memory.Message) {
+// afterAnswer begins the background work of a turn. Before is how many exchanges the
+// session had before it, window what its prompts had to fit into.
+func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, before int, window compaction.Window, answer memory.Message) {
 	if h.dreams != nil && a.structured() {
 		h.learn(dream.Place{User: turn.User, Agent: turn.Agent, Session: turn.Session})
 	}
@@ -280,14 +305,15 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 			h.cadence(turn)
 		}
 		if threshold {
-			h.threshold(turn, a, beside)
+			h.threshold(turn, window)
 		}
 	}()
 }
 
-// between waits until a session is between two turns and keeps it there.
+// between waits until a session is between two turns and keeps it there. Turns of
+// other sessions do not wait with it.
 func (h *Host) between(turn compaction.Turn) func(context.Context) (release func(), err error) {
-	return func(ctx context.Context) (func(), error) { return h.turns.lock(ctx, pair{turn.Agent, turn.User}) }
+	return func(ctx context.Context) (func(), error) { return h.sessions.lock(ctx, turn.Session) }
 }
 
 // cadence runs after the answer is on its way.
