@@ -128,8 +128,11 @@ func sampling(ask *llm.Request, temperature *float64, hottest float64, topP *flo
 	if t := temperature; t != nil && !(*t >= 0 && *t <= hottest) {
 		return badf("temperature", "it is from 0 to %g", hottest)
 	}
-	if p := topP; p != nil && !(*p > 0 && *p <= 1) {
-		return badf("top_p", "it is over 0 and at most 1")
+	if p := topP; p != nil && !(*p >= 0 && *p <= 1) {
+		return badf("top_p", "it is from 0 to 1")
+	}
+	if topP != nil && *topP == 0 {
+		topP = new(1e-6) // as little as may be
 	}
 	ask.Temperature, ask.TopP = temperature, topP
 	return nil
@@ -159,6 +162,32 @@ func effort(ask *llm.Request, word, at string) error {
 	ask.Effort = word
 	return nil
 }
+
+// answerIn has the answer be JSON of that form. What providers cannot be held to, or
+// not beside tools, is asked for in words.
+func answerIn(c *host.Conversation, form llm.Schema, strict bool) {
+	if strict && len(c.Tools) == 0 {
+		c.Ask.Schema = &form
+		return
+	}
+	addSystem(c, "Answer with one JSON value and nothing else. Its form is this JSON Schema:\n"+string(form.JSON))
+}
+
+// answerJSON has the answer be a JSON object of any form.
+func answerJSON(c *host.Conversation) {
+	addSystem(c, "Answer with one JSON object and nothing else.")
+}
+
+// addSystem adds a text at the end of the system text.
+func addSystem(c *host.Conversation, text string) {
+	if c.System != "" && text != "" {
+		text = "\n\n" + text
+	}
+	c.System += text
+}
+
+// isBlank reports whether a text says nothing: providers refuse such.
+func isBlank(text string) bool { return strings.TrimSpace(text) == "" }
 
 // tokensOf estimates what a conversation costs as it is. What the host would show the
 // model of it, and beside it, nobody knows before it has to.

@@ -97,13 +97,16 @@ func (r *messagesRequest) into(c *host.Conversation, limited bool) (err error) {
 	if err := r.tools(c); err != nil {
 		return err
 	}
-	if err := r.sampling(&c.Ask); err != nil {
+	if err := sampling(&c.Ask, r.Temperature, 1, r.TopP); err != nil {
 		return err
 	}
-	if r.Output.Format != nil && len(c.Tools) > 0 {
-		return unsupportedf("output_config.format", "it cannot be asked for together with tools")
+	if err := stops(&c.Ask, r.Stop, "stop_sequences"); err != nil {
+		return err
 	}
-	return nil
+	if err := effort(&c.Ask, r.Output.Effort, "output_config.effort"); err != nil {
+		return err
+	}
+	return r.form(c)
 }
 
 // drafts are the messages of the conversation, each tool's result one of its own.
@@ -155,16 +158,15 @@ func (r *messagesRequest) drafts() ([]memory.Draft, error) {
 }
 
 // messagesOfUser are the results in a user's message, wherever they stand in it, and
-// then what the user says. What a tool shows in pictures is put before that, for a
-// result is text.
+// then what the user says.
 func messagesOfUser(blocks []messagesBlock, names map[string]string, at string) ([]memory.Draft, error) {
 	var drafts []memory.Draft
-	var shown, said []memory.Block
+	var said []memory.Block
 	for i, b := range blocks {
 		at := fmt.Sprintf("%s.%d", at, i)
 		switch b.Type {
 		case "text":
-			if b.Text != "" {
+			if !isBlank(b.Text) {
 				said = append(said, memory.Text(b.Text))
 			}
 		case "image":
@@ -182,13 +184,12 @@ func messagesOfUser(blocks []messagesBlock, names map[string]string, at string) 
 				return nil, err
 			}
 			result := toolResult(b.ToolUseID, names[b.ToolUseID], text, b.IsError)
-			drafts = append(drafts, memory.Draft{Role: memory.RoleTool, Blocks: []memory.Block{result}})
-			shown = append(shown, images...)
+			drafts = append(drafts, memory.Draft{Role: memory.RoleTool, Blocks: append([]memory.Block{result}, images...)})
 		default:
 			return nil, messagesUnknown(b.Type, at)
 		}
 	}
-	if said = append(shown, said...); len(said) > 0 {
+	if len(said) > 0 {
 		drafts = append(drafts, memory.Draft{Role: memory.RoleUser, Blocks: said})
 	}
 	if len(drafts) == 0 {
@@ -206,10 +207,13 @@ func messagesOfAssistant(blocks []messagesBlock, names map[string]string, at str
 		at := fmt.Sprintf("%s.%d", at, i)
 		switch b.Type {
 		case "text":
-			if b.Text != "" {
+			if !isBlank(b.Text) {
 				said = append(said, memory.Text(b.Text))
 			}
 		case "tool_use":
+			if _, twice := names[b.ID]; twice {
+				return nil, badf(at+".id", "an earlier call has the same")
+			}
 			call, err := toolCall(b.ID, b.Name, b.Input, at+".id", at+".name", at+".input")
 			if err != nil {
 				return nil, err
@@ -266,7 +270,7 @@ func messagesText(raw json.RawMessage, at string) (string, error) {
 		if b.Type != "text" {
 			return "", badf(fmt.Sprintf("%s.%d.type", at, i), "%q is not text", b.Type)
 		}
-		if b.Text != "" {
+		if !isBlank(b.Text) {
 			texts = append(texts, b.Text)
 		}
 	}
@@ -293,16 +297,13 @@ func messagesResult(raw json.RawMessage, at string) (text string, images []memor
 			if err != nil {
 				return "", nil, err
 			}
-			images, texts = append(images, image), append(texts, imageShown)
+			images = append(images, image)
 		default:
 			return "", nil, badf(at+".type", "a result is text and images here, not %q", b.Type)
 		}
 	}
 	return strings.Join(texts, "\n"), images, nil
 }
-
-// imageShown stands in a tool's result for a picture, which follows the results.
-const imageShown = "[image]"
 
 func messagesImage(b messagesBlock, at string) (memory.Block, error) {
 	at += ".source"
@@ -360,23 +361,16 @@ func (r *messagesRequest) tools(c *host.Conversation) error {
 	return nil
 }
 
-// sampling puts in how the model is to be asked.
-func (r *messagesRequest) sampling(ask *llm.Request) error {
-	if err := sampling(ask, r.Temperature, 1, r.TopP); err != nil {
-		return err
+// form puts in the form that the answer is to have.
+func (r *messagesRequest) form(c *host.Conversation) error {
+	f := r.Output.Format
+	if f == nil {
+		return nil
 	}
-	if err := stops(ask, r.Stop, "stop_sequences"); err != nil {
-		return err
+	if f.Type != "json_schema" || first(f.Schema) != '{' {
+		return badf("output_config.format", "it is of type json_schema, with an object as its schema")
 	}
-	if err := effort(ask, r.Output.Effort, "output_config.effort"); err != nil {
-		return err
-	}
-	if f := r.Output.Format; f != nil {
-		if f.Type != "json_schema" || first(f.Schema) != '{' {
-			return badf("output_config.format", "it is of type json_schema, with an object as its schema")
-		}
-		ask.Schema = &llm.Schema{Name: "answer", JSON: f.Schema}
-	}
+	answerIn(c, llm.Schema{Name: "answer", JSON: f.Schema}, true)
 	return nil
 }
 

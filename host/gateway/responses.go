@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,12 +85,12 @@ func (r *responsesRequest) into(c *host.Conversation) (err error) {
 		// It says more than the name of a session.
 		c.Session, c.After = id.session.String(), id.key
 	}
-	if c.System, c.Messages, err = responsesInput(r.Input); err != nil {
+	c.System = r.Instructions
+	var said string
+	if said, c.Messages, err = responsesInput(r.Input); err != nil {
 		return err
 	}
-	if r.Instructions != "" {
-		c.System = strings.TrimSuffix(r.Instructions+"\n\n"+c.System, "\n\n")
-	}
+	addSystem(c, said)
 	if err := r.tools(c); err != nil {
 		return err
 	}
@@ -105,13 +106,7 @@ func (r *responsesRequest) into(c *host.Conversation) (err error) {
 	if err := effort(&c.Ask, r.Reasoning.Effort, "reasoning.effort"); err != nil {
 		return err
 	}
-	if err := r.form(&c.Ask); err != nil {
-		return err
-	}
-	if c.Ask.Schema != nil && len(c.Tools) > 0 {
-		return unsupportedf("text.format", "it cannot be asked for together with tools")
-	}
-	return nil
+	return r.form(c)
 }
 
 // responsesInput reads an input, which is a text or items. What the system says at its
@@ -123,7 +118,7 @@ func responsesInput(raw json.RawMessage) (system string, all []memory.Draft, err
 		if err := part(raw, "input", &text); err != nil {
 			return "", nil, err
 		}
-		if text == "" {
+		if isBlank(text) {
 			return "", nil, badf("input", "it is empty")
 		}
 		return "", []memory.Draft{{Role: memory.RoleUser, Blocks: []memory.Block{memory.Text(text)}}}, nil
@@ -141,41 +136,45 @@ func responsesInput(raw json.RawMessage) (system string, all []memory.Draft, err
 			return "", nil, err
 		}
 	}
-	in.show()
-	if len(in.all) == 0 {
-		return "", nil, badf("input", "nothing is said in it")
+	// What the system says at the beginning or at the end is about this answer; what it
+	// says in between is part of what was said.
+	said, last := in.all, len(in.all)
+	isSystem := func(d memory.Draft) bool { return d.Role == memory.RoleSystem }
+	for last > 0 && isSystem(said[last-1]) {
+		last--
 	}
-	if in.all[len(in.all)-1].Role == memory.RoleAssistant {
+	start := 0
+	for start < last && isSystem(said[start]) {
+		start++
+	}
+	if start == last {
+		return "", nil, badf("input", "nothing is said in it that could be answered")
+	}
+	if said[last-1].Role == memory.RoleAssistant {
 		return "", nil, unsupportedf("input", "its last item is a message to the model, or a tool's output")
 	}
-	return strings.Join(in.system, "\n\n"), in.all, nil
+	var texts []string
+	for _, d := range slices.Concat(said[:start], said[last:]) {
+		texts = append(texts, textOf(memory.Message{Blocks: d.Blocks}))
+	}
+	return strings.Join(texts, "\n\n"), said[start:last], nil
 }
 
-// responsesReader makes messages of items.
+// responsesReader makes messages of items. What the model says and calls at once are
+// several.
 type responsesReader struct {
-	system []string
-	all    []memory.Draft
+	all []memory.Draft
 	// names are those of the tools, by the ids of their calls.
 	names map[string]string
-	// shown are the pictures in outputs of tools. They follow the last of them: what the
-	// model called at once is answered at once.
-	shown []memory.Block
-	// answering says that the last message is an answer that may have more calls: what
-	// the model says and calls at once comes as several items.
-	answering bool
 }
 
 func (in *responsesReader) add(role memory.Role, blocks ...memory.Block) {
 	if len(blocks) > 0 {
 		in.all = append(in.all, memory.Draft{Role: role, Blocks: blocks})
 	}
-	in.answering = role == memory.RoleAssistant
 }
 
 func (in *responsesReader) item(item responsesItem, at string) error {
-	if item.Type != "function_call_output" {
-		in.show()
-	}
 	switch item.Type {
 	case "message", "":
 		return in.message(item, at)
@@ -184,17 +183,15 @@ func (in *responsesReader) item(item responsesItem, at string) error {
 		if strings.TrimSpace(item.Arguments) == "" {
 			arguments = json.RawMessage("{}")
 		}
+		if _, twice := in.names[item.CallID]; twice {
+			return badf(at+".call_id", "an earlier call has the same")
+		}
 		call, err := toolCall(item.CallID, item.Name, arguments, at+".call_id", at+".name", at+".arguments")
 		if err != nil {
 			return err
 		}
 		in.names[item.CallID] = item.Name
-		if !in.answering {
-			in.add(memory.RoleAssistant, call)
-			return nil
-		}
-		last := &in.all[len(in.all)-1]
-		last.Blocks = append(last.Blocks, call)
+		in.add(memory.RoleAssistant, call)
 	case "function_call_output":
 		return in.output(item, at)
 	case "reasoning":
@@ -223,29 +220,16 @@ func (in *responsesReader) message(item responsesItem, at string) error {
 		}
 		in.add(memory.RoleUser, blocks...)
 	case "assistant":
-		if len(blocks) > 0 {
-			in.add(memory.RoleAssistant, blocks...)
-		}
+		in.add(memory.RoleAssistant, blocks...)
 	case "system", "developer":
-		var texts []string
-		for _, b := range blocks {
-			texts = append(texts, b.Text)
-		}
-		switch text := strings.Join(texts, "\n\n"); {
-		case text == "":
-		case len(in.all) == 0:
-			in.system = append(in.system, text)
-		default:
-			in.add(memory.RoleSystem, memory.Text(text))
-		}
+		in.add(memory.RoleSystem, blocks...)
 	default:
 		return badf(at+".role", "%q is not one of user, assistant, system, developer", item.Role)
 	}
 	return nil
 }
 
-// output is a tool's; pictures in it follow as if the user showed them, for a result
-// is text.
+// output is a tool's.
 func (in *responsesReader) output(item responsesItem, at string) error {
 	if !llm.ValidToolCallID(item.CallID) {
 		return badf(at+".call_id", "it is not the id of a call")
@@ -259,22 +243,17 @@ func (in *responsesReader) output(item responsesItem, at string) error {
 		return err
 	}
 	var texts []string
+	var images []memory.Block
 	for _, b := range blocks {
 		if b.Type == memory.BlockText {
 			texts = append(texts, b.Text)
-			continue
+		} else {
+			images = append(images, b)
 		}
-		in.shown, texts = append(in.shown, b), append(texts, imageShown)
 	}
-	in.add(memory.RoleTool, toolResult(item.CallID, in.names[item.CallID], strings.Join(texts, "\n"), false))
+	result := toolResult(item.CallID, in.names[item.CallID], strings.Join(texts, "\n"), false)
+	in.add(memory.RoleTool, append([]memory.Block{result}, images...)...)
 	return nil
-}
-
-func (in *responsesReader) show() {
-	if len(in.shown) > 0 {
-		in.add(memory.RoleUser, in.shown...)
-		in.shown = nil
-	}
 }
 
 // responsesParts reads a content, which is a text or parts.
@@ -300,7 +279,7 @@ func responsesBlocks(parts []responsesPart, role, at string) ([]memory.Block, er
 		at := fmt.Sprintf("%s[%d]", at, i)
 		switch p.Type {
 		case "input_text", "output_text", "text", "refusal":
-			if text := p.Text + p.Refusal; text != "" {
+			if text := p.Text + p.Refusal; !isBlank(text) {
 				blocks = append(blocks, memory.Text(text))
 			}
 		case "input_image":
@@ -329,6 +308,9 @@ func (r *responsesRequest) tools(c *host.Conversation) error {
 		if err := part(r.Tools, "tools", &tools); err != nil {
 			return err
 		}
+	}
+	if len(tools) > maxTools {
+		return badf("tools", "there are %d; at most %d are possible", len(tools), maxTools)
 	}
 	names := map[string]bool{}
 	for i, t := range tools {
@@ -388,7 +370,7 @@ func (r *responsesRequest) tools(c *host.Conversation) error {
 }
 
 // form puts in the form that the answer is to have.
-func (r *responsesRequest) form(ask *llm.Request) error {
+func (r *responsesRequest) form(c *host.Conversation) error {
 	if !isThere(r.Text) {
 		return nil
 	}
@@ -397,15 +379,17 @@ func (r *responsesRequest) form(ask *llm.Request) error {
 			Type   string          `json:"type"`
 			Name   string          `json:"name"`
 			Schema json.RawMessage `json:"schema"`
+			Strict bool            `json:"strict"`
 		} `json:"format"`
 	}
 	if err := part(r.Text, "text", &text); err != nil {
 		return err
 	}
 	switch text.Format.Type {
-	case "", "text", "json_object":
-		// A JSON object of any form cannot be asked for: the instructions say it, which
-		// OpenAI demands of them.
+	case "", "text":
+		return nil
+	case "json_object":
+		answerJSON(c)
 		return nil
 	case "json_schema":
 	default:
@@ -417,7 +401,7 @@ func (r *responsesRequest) form(ask *llm.Request) error {
 	if first(text.Format.Schema) != '{' {
 		return badf("text.format.schema", "it is an object")
 	}
-	ask.Schema = &llm.Schema{Name: text.Format.Name, JSON: text.Format.Schema}
+	answerIn(c, llm.Schema{Name: text.Format.Name, JSON: text.Format.Schema}, text.Format.Strict)
 	return nil
 }
 
