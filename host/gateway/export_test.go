@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/http"
 	"time"
+
+	"github.com/gloveboxhq/glovebox/host"
 )
 
 // NewFor is New with something in place of the host; its streams say that they live
@@ -20,3 +22,13 @@ const (
 	MaxDepth  = maxDepth
 	MaxValues = maxValues
 )
+
+// ParseChat reads the body of a request for a chat completion.
+func ParseChat(body []byte) (host.Conversation, error) {
+	var asked chatRequest
+	if err := decode(body, &asked); err != nil {
+		return host.Conversation{}, err
+	}
+	var c host.Conversation
+	return c, asked.fill(&c)
+}
