@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"net/url"
 	"strings"
 
 	"github.com/gloveboxhq/glovebox/host"
@@ -83,25 +82,19 @@ func clientTool(names map[string]bool, name, description string, parameters json
 
 // imageOf is a picture of that type.
 func imageOf(mediaType string, data []byte, at string) (memory.Block, error) {
-	switch mediaType {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-	default:
-		return memory.Block{}, unsupportedf(at, "a picture is of type image/png, image/jpeg, image/gif or image/webp")
-	}
 	if len(data) == 0 {
 		return memory.Block{}, badf(at, "the picture is empty")
+	}
+	if !llm.ValidImage(llm.Image{MediaType: mediaType, Data: data}) {
+		return memory.Block{}, unsupportedf(at, "a picture is of type image/png, image/jpeg, image/gif or image/webp")
 	}
 	return memory.Image(mediaType, data, ""), nil
 }
 
-// maxImageURL bounds the address of a picture.
-const maxImageURL = 8 << 10
-
 // imageAt is a picture that the provider is to fetch.
 func imageAt(address, at string) (memory.Block, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" || u.Host == "" || len(address) > maxImageURL {
-		return memory.Block{}, badf(at, "it is no https URL of at most %d bytes", maxImageURL)
+	if !llm.ValidImage(llm.Image{URL: address}) {
+		return memory.Block{}, badf(at, "it is no http or https URL of a few KiB")
 	}
 	return memory.Image("", nil, address), nil
 }
