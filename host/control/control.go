@@ -28,6 +28,8 @@ type Config struct {
 	HostConfig host.Config
 	// Tokens are who may call.
 	Tokens *Tokens
+	// Logins are the browsers that may call without sending a token; nil means none.
+	Logins *Logins
 	// Open lets everybody do everything for as long as no token was ever created;
 	// without it nobody gets in then. It is for a handler that is reached through
 	// loopback alone.
@@ -50,6 +52,7 @@ type server struct {
 	config host.Config
 	store  memory.Store
 	tokens *Tokens
+	logins *Logins
 	open   bool
 	hosts  map[string]bool
 	now    func() time.Time
@@ -74,7 +77,7 @@ const maxImports = 4
 // New returns the handler of all routes. It is safe for concurrent use.
 func New(c Config) http.Handler {
 	s := &server{
-		host: c.Host, config: c.HostConfig, store: c.Host.Store(), tokens: c.Tokens, open: c.Open, now: c.Now, log: c.Log,
+		host: c.Host, config: c.HostConfig, store: c.Host.Store(), tokens: c.Tokens, logins: c.Logins, open: c.Open, now: c.Now, log: c.Log,
 		hosts: map[string]bool{}, tokenless: map[string]bool{}, refusals: map[string]refusal{}, routes: http.NewServeMux(), importing: make(chan struct{}, maxImports),
 	}
 	for _, name := range c.Hosts {
@@ -140,13 +143,15 @@ type Caller struct {
 	Admin bool
 	// User is whose the token is; of a caller without one, the default user.
 	User memory.UserID
+	// Open says that nobody has a token, and so nobody is asked for one.
+	Open bool
 }
 
 // CallerOf returns who sent a request. It is the zero Caller where nobody had to
 // have a token.
 func CallerOf(ctx context.Context) Caller {
 	c := callerOf(ctx)
-	return Caller{Admin: c.admin, User: c.user}
+	return Caller{Admin: c.admin, User: c.user, Open: c.open}
 }
 
 // Access is who may use a route.

@@ -16,6 +16,8 @@ import (
 type caller struct {
 	admin bool
 	user  memory.UserID
+	// open says that nobody has a token.
+	open bool
 }
 
 // guardAnswer sets what holds for every answer: it is data, for whoever asked, and
@@ -91,11 +93,18 @@ func sameOrigin(r *http.Request) bool {
 	return err == nil && len(origins) == 1 && (origin.Scheme == "http" || origin.Scheme == "https") && strings.EqualFold(origin.Host, r.Host)
 }
 
-// caller returns who sent a request, by its token.
+// caller returns who sent a request, by its token, or the one that its browser
+// logged in with. What a request says itself counts before what a browser adds.
 func (s *server) caller(r *http.Request) (caller, error) {
 	secret, err := secretOf(r.Header)
 	if err != nil {
 		return caller{}, err
+	}
+	if secret == "" && s.logins != nil {
+		token, err := s.logins.tokenOf(r)
+		if !errors.Is(err, memory.ErrNotFound) {
+			return callerBy(token), err
+		}
 	}
 	if secret == "" {
 		none, err := s.tokens.None()
@@ -104,7 +113,11 @@ func (s *server) caller(r *http.Request) (caller, error) {
 		}
 		// What a proxy passes on comes from anywhere.
 		if none && s.open && !isForwarded(r.Header) {
-			return caller{admin: true}, nil
+			standard, err := s.host.User("")
+			if err != nil {
+				return caller{}, err
+			}
+			return caller{admin: true, user: standard.ID, open: true}, nil
 		}
 		return caller{}, noToken("send a token, as Authorization: Bearer or x-api-key")
 	}
@@ -115,8 +128,10 @@ func (s *server) caller(r *http.Request) (caller, error) {
 	case err != nil:
 		return caller{}, err
 	}
-	return caller{admin: token.Scope == ScopeAdmin, user: token.User}, nil
+	return callerBy(token), nil
 }
+
+func callerBy(t Token) caller { return caller{admin: t.Scope == ScopeAdmin, user: t.User} }
 
 func noToken(detail string) *problem {
 	return refuse(http.StatusUnauthorized, detail).with("WWW-Authenticate", `Bearer realm="glovebox"`)

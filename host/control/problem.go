@@ -92,6 +92,14 @@ func problemOf(err error) (_ *problem, known bool) {
 	return refuse(http.StatusInternalServerError, "internal error"), false
 }
 
+// StatusOf is what an error is to the outside: a status of HTTP, and words that name
+// nothing that the caller did not. Known is false for one that is internal: only the
+// log has its words.
+func StatusOf(err error) (status int, detail string, known bool) {
+	p, known := problemOf(err)
+	return p.Status, p.Detail, known
+}
+
 // logged are statuses that an operator wants to know the reason of.
 func (p *problem) logged() bool { return p.Status >= http.StatusInternalServerError }
 

@@ -216,6 +216,22 @@ func (t *Tokens) Bearer(secret string) (Token, error) {
 	return t.tokens[found].Token, nil
 }
 
+// withID returns the token of an ID, not of a secret: the caller has shown that
+// before. The error wraps memory.ErrNotFound and ErrDamaged.
+func (t *Tokens) withID(id string) (Token, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.load(); err != nil {
+		return Token{}, err
+	}
+	for i := range t.tokens {
+		if t.tokens[i].ID == id {
+			return t.tokens[i].Token, nil
+		}
+	}
+	return Token{}, fmt.Errorf("token %q: %w", id, memory.ErrNotFound)
+}
+
 // load reads the file, and parses it if it is not what was read last. Comparing
 // the bytes is cheap beside a request, and sees what the times and sizes of files
 // may hide.

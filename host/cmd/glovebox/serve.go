@@ -76,9 +76,10 @@ func (a *app) serve() *cobra.Command {
 			if err := a.announce(listener.Addr(), none); err != nil {
 				return err
 			}
+			logins := control.NewLogins(tokens, nil)
 			handler := control.New(control.Config{
-				Host: h, HostConfig: config, Tokens: tokens, Open: alone, Hosts: config.Server.Hosts, Log: a.logger(),
-				Mounts: a.mounts(h, config, control.NewLogins(tokens, nil), measured),
+				Host: h, HostConfig: config, Tokens: tokens, Logins: logins, Open: alone, Hosts: config.Server.Hosts, Log: a.logger(),
+				Mounts: a.mounts(h, config, logins, measured),
 			})
 			return control.Serve(c.Context(), listener, handler, a.logger())
 		},

@@ -1,0 +1,3 @@
+package dashboard
+
+var chatRoutes = []route{}

@@ -1,0 +1,101 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// shellRoutes are those of no room.
+var shellRoutes = []route{
+	{"GET /assets/{tag}/{name}", control.ForAll, (*site).asset},
+	{"GET /login", control.ForAll, (*site).loginPage},
+	{"POST /login", control.ForAll, (*site).login},
+	{"POST /logout", control.ForAll, (*site).logout},
+	{"GET /look", control.ForAdmin, (*site).look},
+}
+
+func (s *site) asset(w http.ResponseWriter, r *http.Request, _ viewer) error {
+	serveAsset(w, r)
+	return nil
+}
+
+// loginForm is what the page of the login shows.
+type loginForm struct {
+	// Next is where the browser wanted to go.
+	Next string
+	// Wrong says why the token was not taken.
+	Wrong string
+}
+
+func (s *site) loginPage(w http.ResponseWriter, r *http.Request, _ viewer) error {
+	return s.showLogin(w, r, http.StatusOK, loginForm{Next: localPath(r.URL.Query().Get("next"))})
+}
+
+func (s *site) showLogin(w http.ResponseWriter, r *http.Request, status int, f loginForm) error {
+	return s.show(w, r, viewer{}, page{Name: "login", Title: "Log in", Data: f, Status: status})
+}
+
+func (s *site) login(w http.ResponseWriter, r *http.Request, _ viewer) error {
+	if err := readForm(w, r); err != nil {
+		return err
+	}
+	next := localPath(r.PostForm.Get("next"))
+	cookie, err := s.logins.Login(r.PostForm.Get("token"), r.TLS != nil)
+	switch {
+	case errors.Is(err, memory.ErrNotFound):
+		return s.showLogin(w, r, http.StatusUnauthorized, loginForm{next, "That token is not known here. It may have been revoked."})
+	case err != nil:
+		return err
+	}
+	http.SetCookie(w, cookie)
+	http.Redirect(w, r, next, http.StatusSeeOther)
+	return nil
+}
+
+func (s *site) logout(w http.ResponseWriter, r *http.Request, _ viewer) error {
+	if cookie := s.logins.Logout(r); cookie != nil {
+		http.SetCookie(w, cookie)
+	}
+	return redirect(w, r, "/login", "out")
+}
+
+// look goes to the same room of another user.
+func (s *site) look(w http.ResponseWriter, r *http.Request, v viewer) error {
+	id, err := memory.ParseID[memory.UserID](r.URL.Query().Get("user"))
+	if err != nil {
+		return refused(http.StatusNotFound, "There is no such user.")
+	}
+	v.User.ID = id
+	for _, room := range v.rooms("") {
+		if room.Name == r.URL.Query().Get("room") && room.Name != roomUsers && room.Path != "/" {
+			return redirect(w, r, room.Path, "")
+		}
+	}
+	return redirect(w, r, v.Path(), "")
+}
+
+// maxForm bounds the body of a form.
+const maxForm = 1 << 20
+
+// formTimeout is how long a form may take to come.
+const formTimeout = 30 * time.Second
+
+// readForm reads the fields of a form into r.PostForm. The connection is as before
+// then, so that who goes away during a long answer is noticed.
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(formTimeout))
+	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
+			return err
+		}
+		return refused(http.StatusBadRequest, "The form cannot be read.")
+	}
+	return nil
+}
