@@ -69,6 +69,7 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", a.kind)
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("ETag", `"`+a.tag+`"`)
+	hurry(w)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.data))
 }
 

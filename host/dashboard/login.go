@@ -3,6 +3,7 @@ package dashboard
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host/control"
@@ -44,7 +45,7 @@ func (s *site) login(w http.ResponseWriter, r *http.Request, _ viewer) error {
 		return err
 	}
 	next := localPath(r.PostForm.Get("next"))
-	cookie, err := s.logins.Login(r.PostForm.Get("token"), r.TLS != nil)
+	cookie, err := s.logins.Login(strings.TrimSpace(r.PostForm.Get("token")), overTLS(r))
 	switch {
 	case errors.Is(err, memory.ErrNotFound):
 		return s.showLogin(w, r, http.StatusUnauthorized, loginForm{next, "That token is not known here. It may have been revoked."})
@@ -56,7 +57,16 @@ func (s *site) login(w http.ResponseWriter, r *http.Request, _ viewer) error {
 	return nil
 }
 
+// overTLS reports whether the browser came over TLS, be it to a proxy before this
+// server: it says itself where the form is from.
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+}
+
 func (s *site) logout(w http.ResponseWriter, r *http.Request, _ viewer) error {
+	if err := readForm(w, r); err != nil {
+		return err
+	}
 	if cookie := s.logins.Logout(r); cookie != nil {
 		http.SetCookie(w, cookie)
 	}

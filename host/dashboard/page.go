@@ -133,9 +133,18 @@ func (s *site) write(w http.ResponseWriter, status int, page, name string, data 
 	if status == 0 {
 		status = http.StatusOK
 	}
+	hurry(w)
 	w.WriteHeader(status)
 	_, _ = w.Write(body.Bytes()) // a reader that has gone is nobody to tell
 	return nil
+}
+
+// writeTimeout is how long a reader may take for a page.
+const writeTimeout = 30 * time.Second
+
+// hurry bounds how long the answer may take to be read.
+func hurry(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 }
 
 // redirect sends a browser on after a form was taken, to a path of this server.
@@ -246,10 +255,12 @@ const pageSize = 50
 // pager links a page of rows to those beside it; an empty path is none.
 type pager struct{ Previous, Next string }
 
-// pageOf reads the parameter page of a request, from 1, and returns how many rows
-// stand before it.
-func pageOf(r *http.Request) (number, before int) {
-	const most = 1000
+// maxPages is how many pages there are where one costs what stands before it.
+const maxPages = 200
+
+// pageOf reads the parameter page of a request, from 1 to most, and returns how many
+// rows stand before it.
+func pageOf(r *http.Request, most int) (number, before int) {
 	number, err := strconv.Atoi(r.URL.Query().Get("page"))
 	if err != nil || number < 1 || number > most {
 		number = 1

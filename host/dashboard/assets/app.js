@@ -31,7 +31,141 @@
 			here.searchParams.delete("notice");
 			history.replaceState(null, "", here);
 		}
+		const form = document.getElementById("say");
+		if (form) converse(form);
 		document.body.addEventListener("htmx:responseError", (e) => say("That did not work: " + (e.detail.xhr.responseText || "error").slice(0, 200)));
 		document.body.addEventListener("htmx:sendError", () => say("The server cannot be reached."));
 	});
+
+	// converse sends what is said to the control API, shows the answer as it comes,
+	// and then takes what was stored from the server, as the page would have it.
+	function converse(form) {
+		const at = (id) => document.getElementById(id);
+		const text = at("text"), send = at("send"), cancel = at("cancel"), live = at("live"), saying = at("saying"), doing = at("doing"), talk = at("talk"), wrong = at("chat-wrong");
+		at("text-hint").hidden = false;
+		text.addEventListener("keydown", (e) => {
+			if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) { e.preventDefault(); form.requestSubmit(); }
+		});
+		let going = null;
+		cancel.addEventListener("click", () => { if (going) going.abort(); });
+		form.addEventListener("submit", async (e) => {
+			e.preventDefault();
+			const said = text.value;
+			if (going || !said.trim()) return;
+			going = new AbortController();
+			wrong.hidden = true;
+			wrong.textContent = "";
+			const own = document.createElement("div");
+			own.className = "line user";
+			own.innerHTML = '<p class="item-head"><strong class="who">user</strong></p><pre class="said"></pre>';
+			own.lastChild.textContent = said;
+			live.before(own);
+			saying.textContent = "";
+			doing.textContent = "is thinking…";
+			live.hidden = cancel.hidden = false;
+			send.disabled = true;
+			text.value = "";
+			live.scrollIntoView({ block: "nearest" });
+			let failure = "";
+			try {
+				failure = await stream(form, said, going.signal);
+			} catch (err) {
+				failure = err.name === "AbortError" ? "Stopped: there is no answer. What you said is kept." : "The server cannot be reached.";
+			}
+			try {
+				await stored(form);
+			} catch { failure = failure || "What was stored cannot be shown: load the page again."; }
+			own.remove();
+			live.hidden = cancel.hidden = true;
+			send.disabled = false;
+			going = null;
+			if (failure) {
+				wrong.textContent = failure;
+				wrong.hidden = false;
+				if (!form.dataset.session) text.value = said;
+			}
+			text.focus();
+		});
+
+		// stream asks and shows events until the answer is whole. It returns why there is
+		// none, "" if there is.
+		async function stream(form, said, signal) {
+			const body = { text: said };
+			if (form.dataset.session) body.session = form.dataset.session;
+			else if (at("agent")) body.agent = at("agent").value;
+			const answer = await fetch(form.dataset.stream, {
+				method: "POST", signal, headers: { "Content-Type": "application/json", "Accept": "text/event-stream" }, body: JSON.stringify(body),
+			});
+			if (answer.status === 401) { location.assign("/login?next=" + encodeURIComponent(location.pathname)); return "You are logged out."; }
+			if (!answer.ok) return sentence((await answer.json().catch(() => ({}))).detail);
+			let failure = "The answer was broken off.";
+			await events(answer.body, (name, data) => {
+				switch (name) {
+				case "text":
+					doing.textContent = "";
+					saying.append(data.text);
+					break;
+				case "restart":
+					saying.textContent = "";
+					break;
+				case "tool":
+					doing.textContent = "uses " + data.name + "…";
+					say("The assistant uses " + data.name);
+					break;
+				case "answer":
+					failure = "";
+					settle(form, data.session);
+					break;
+				case "error":
+					failure = sentence(data.detail);
+					break;
+				}
+			});
+			return failure;
+		}
+
+		// settle makes the page one of that session.
+		function settle(form, session) {
+			if (form.dataset.session) return;
+			form.dataset.session = session;
+			form.action = form.dataset.here + "/" + session;
+			history.replaceState(null, "", form.action);
+			if (at("agent")) at("agent").disabled = true;
+		}
+
+		// stored adds what the server has stored since the last message of the page.
+		async function stored(form) {
+			if (!form.dataset.session) return;
+			const answer = await fetch(form.dataset.here + "/" + form.dataset.session + "/since?after=" + talk.dataset.last, { headers: { "HX-Request": "true" } });
+			if (!answer.ok) throw new Error(answer.status);
+			const part = document.createElement("template");
+			part.innerHTML = await answer.text();
+			const lines = part.content.querySelector("[data-last]"), fill = part.content.querySelector("[data-fill]");
+			if (lines) {
+				talk.dataset.last = lines.dataset.last;
+				talk.append(lines);
+				lines.lastElementChild.scrollIntoView({ block: "nearest" });
+			}
+			if (fill) at("fill").replaceChildren(...fill.childNodes);
+		}
+	}
+
+	function sentence(detail) { return detail ? detail[0].toUpperCase() + detail.slice(1) + "." : "That did not work."; }
+
+	// events reads server-sent events, each with one line of JSON.
+	async function events(body, tell) {
+		const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+		let rest = "";
+		for (;;) {
+			const { value, done } = await reader.read();
+			if (done) return;
+			rest += value;
+			const whole = rest.split("\n\n");
+			rest = whole.pop();
+			for (const event of whole) {
+				const field = (name) => (event.split("\n").find((line) => line.startsWith(name + ": ")) || "").slice(name.length + 2);
+				if (field("event")) tell(field("event"), JSON.parse(field("data")));
+			}
+		}
+	}
 })();
