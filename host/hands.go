@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
@@ -27,6 +28,7 @@ type hand struct {
 	*registry.Hand
 	users []string
 	http  *capability.HTTPGrant // nil if none
+	asks  []HandPermission
 }
 
 // HandInfo tells of one configured hand.
@@ -43,6 +45,118 @@ type HandInfo struct {
 	HTTP []string
 	// KV and LLM tell of grants.
 	KV, LLM bool
+	// Permissions are what the manifest asks for, granted or not, in its order.
+	Permissions []HandPermission
+	// Limits are those in force.
+	Limits abi.Limits
+	// Prompts are what the operator lets the model have the hand asked, by name;
+	// FreePrompts says that it may ask in its own words.
+	Prompts     map[string]string
+	FreePrompts bool
+}
+
+// HandPermission is one capability that a hand asks for.
+type HandPermission struct {
+	Capability abi.Capability
+	// Reason is why, in the words of the manifest, and Asked what of it: hosts and
+	// names of secrets, names of folders or a number of tokens, one a line; empty
+	// where the capability is asked for as a whole.
+	Reason, Asked boundary.Content
+	// Granted says that the operator allows it, and Reach, in the words of the
+	// configuration, what of it.
+	Granted bool
+	Reach   []string
+	// Key is where the configuration grants it.
+	Key string
+}
+
+// The most that is shown of a permission, in tokens: a manifest is hostile too.
+const (
+	reasonTokens = 200
+	askedTokens  = 500
+)
+
+// BundledHands returns the hands of this program that are not configured, by name:
+// what they are and ask for, of which nothing is granted.
+func (h *Host) BundledHands() ([]HandInfo, error) {
+	var all []HandInfo
+	for _, name := range plugins.Names() {
+		if _, configured := h.hands[name]; configured {
+			continue
+		}
+		info, err := bundledHand(name)
+		if err != nil {
+			return nil, fmt.Errorf("bundled hand %q: %w", name, err)
+		}
+		all = append(all, info)
+	}
+	return all, nil
+}
+
+func bundledHand(name string) (HandInfo, error) {
+	module, err := plugins.Module(name)
+	if err != nil {
+		return HandInfo{}, err
+	}
+	outline, err := sandbox.Inspect(module)
+	if err != nil {
+		return HandInfo{}, err
+	}
+	m, err := manifest.Parse(outline.Manifest)
+	if err != nil {
+		return HandInfo{}, err
+	}
+	permissions, err := permissionsOf(name, m.Permissions, registry.Grant{}, nil)
+	if err != nil {
+		return HandInfo{}, err
+	}
+	source, err := boundary.HandSource(name)
+	if err != nil {
+		return HandInfo{}, err
+	}
+	description, _ := boundary.Wrap(source, m.Description, reasonTokens)
+	return HandInfo{Name: name, Version: m.Version, Digest: outline.Digest, Bundled: true, Description: description, Permissions: permissions, Limits: abi.DefaultLimits()}, nil
+}
+
+// permissionsOf holds what a manifest asks for against what is granted; rules are
+// those for requests, nil for none.
+func permissionsOf(name string, asks []manifest.Permission, grant registry.Grant, rules *capability.HTTPGrant) ([]HandPermission, error) {
+	source, err := boundary.HandSource(name)
+	if err != nil {
+		return nil, err
+	}
+	var all []HandPermission
+	for _, asked := range asks {
+		p := HandPermission{Capability: asked.Capability, Key: "hands." + name + ".grant." + string(asked.Capability)}
+		p.Reason, _ = boundary.Wrap(source, asked.Reason, reasonTokens)
+		scope := slices.Concat(asked.Hosts, asked.Paths)
+		for _, secret := range asked.Secrets {
+			scope = append(scope, "secret "+secret)
+		}
+		if asked.MaxTokens > 0 {
+			scope = append(scope, fmt.Sprintf("%d tokens", asked.MaxTokens))
+		}
+		p.Asked, _ = boundary.Wrap(source, strings.Join(scope, "\n"), askedTokens)
+		switch asked.Capability {
+		case abi.CapabilityFiles:
+			p.Granted = len(grant.Files) > 0
+			for _, root := range slices.Sorted(maps.Keys(grant.Files)) {
+				p.Reach = append(p.Reach, root+" = "+grant.Files[root])
+			}
+		case abi.CapabilityHTTP:
+			if p.Granted = rules != nil; p.Granted {
+				for _, rule := range rules.Hosts() {
+					p.Reach = append(p.Reach, rule.String())
+				}
+			}
+		case abi.CapabilityKV:
+			p.Granted = grant.KV
+		case abi.CapabilityLLM:
+			p.Granted = grant.LLM
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // Hands returns the configured hands by name.
@@ -54,6 +168,8 @@ func (h *Host) Hands() []HandInfo {
 			Name: name, Version: k.Version(), Digest: k.Module().Digest(), Bundled: k.Bundled(),
 			Description: k.Description(), Users: slices.Clone(k.users),
 			Files: k.Grant().Files, KV: k.Grant().KV, LLM: k.Grant().LLM,
+			Permissions: slices.Clone(k.asks), Limits: k.Module().Limits(),
+			Prompts: maps.Clone(h.config.Hands[name].Prompts), FreePrompts: h.config.Hands[name].FreePrompts,
 		}
 		if k.http != nil {
 			for _, rule := range k.http.Hosts() {
@@ -91,6 +207,9 @@ func (h *Host) openHands(ctx context.Context) error {
 			}
 		} else if len(c.Grant.AllowPrivate)+len(c.Grant.Secrets) > 0 {
 			return fmt.Errorf("hands.%s.grant: allow_private and secrets belong to http, which is not granted", name)
+		}
+		if k.asks, err = permissionsOf(name, opened.Permissions(), opened.Grant(), k.http); err != nil {
+			return err
 		}
 		h.hands[name] = k
 	}

@@ -31,6 +31,9 @@ const (
 
 // Decision is one row of the audit.
 type Decision struct {
+	// ID orders the decisions of a ledger: a later one has a larger. The ledger
+	// gives it.
+	ID      int64     `json:"id,omitzero"`
 	At      time.Time `json:"at"`
 	Hand    string    `json:"hand"`
 	Subject string    `json:"subject"`

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -26,6 +27,8 @@ import (
 
 // Run is one query, as the ledger keeps it. Text is in the host's own words.
 type Run struct {
+	// ID orders the runs of a ledger: a later one has a larger. The ledger gives it.
+	ID      int64         `json:"id,omitzero"`
 	At      time.Time     `json:"at"`
 	Hand    string        `json:"hand"`
 	Digest  string        `json:"digest"`
@@ -560,11 +563,24 @@ func (l *Ledger) trim(ctx context.Context, tx *sql.Tx, kind rowKind, n int) erro
 	return err
 }
 
+// Flush returns when what was recorded before is on disk, where Runs, Decisions and
+// Health look.
+func (l *Ledger) Flush(ctx context.Context) error {
+	return l.apply(ctx, 0, func(context.Context, *sql.Tx) (refused, err error) { return nil, nil })
+}
+
 // Runs returns the last runs of a hand, newest first; "" means all hands. It
 // sees what is on disk.
 func (l *Ledger) Runs(ctx context.Context, hand string, limit int) ([]Run, error) {
-	rows, err := l.read.QueryContext(ctx, `SELECT at, hand, digest, subject, outcome, text, took, fuel, memory, reply_bytes, reply_tokens, calls, http_targets
-		FROM runs WHERE ? IN ('', hand) ORDER BY id DESC LIMIT ?`, hand, limit)
+	return l.RunsBefore(ctx, hand, 0, limit)
+}
+
+// RunsBefore is Runs for those that are older than the run with the ID before; 0
+// means all. It takes time by limit, not by how many there are.
+func (l *Ledger) RunsBefore(ctx context.Context, hand string, before int64, limit int) ([]Run, error) {
+	where, arguments := older(hand, before)
+	rows, err := l.read.QueryContext(ctx, `SELECT id, at, hand, digest, subject, outcome, text, took, fuel, memory, reply_bytes, reply_tokens, calls, http_targets
+		FROM runs WHERE `+where+` ORDER BY id DESC LIMIT ?`, append(arguments, limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("read runs: %w", err)
 	}
@@ -574,7 +590,7 @@ func (l *Ledger) Runs(ctx context.Context, hand string, limit int) ([]Run, error
 		var r Run
 		var at int64
 		var targets []byte
-		if err := rows.Scan(&at, &r.Hand, &r.Digest, &r.Subject, &r.Outcome, &r.Text, &r.Took, &r.Fuel, &r.MemoryBytes,
+		if err := rows.Scan(&r.ID, &at, &r.Hand, &r.Digest, &r.Subject, &r.Outcome, &r.Text, &r.Took, &r.Fuel, &r.MemoryBytes,
 			&r.ReplyBytes, &r.ReplyTokens, &r.Calls, &targets); err != nil {
 			return nil, fmt.Errorf("read runs: %w", err)
 		}
@@ -588,6 +604,18 @@ func (l *Ledger) Runs(ctx context.Context, hand string, limit int) ([]Run, error
 		return nil, fmt.Errorf("read runs: %w", err)
 	}
 	return runs, nil
+}
+
+// older is a condition on rows, which an index serves: those of a hand, or of all
+// for "", with an id below before, or any for 0.
+func older(hand string, before int64) (where string, arguments []any) {
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	if hand == "" {
+		return "id < ?", []any{before}
+	}
+	return "hand = ? AND id < ?", []any{hand, before}
 }
 
 // Health returns how each hand that ever ran fared lately, by its name. It sees
@@ -627,7 +655,22 @@ func (l *Ledger) Health(ctx context.Context) (map[string]Health, error) {
 
 // Decisions returns the last rows of the audit, newest first, like Runs.
 func (l *Ledger) Decisions(ctx context.Context, hand string, limit int) ([]Decision, error) {
-	rows, err := l.read.QueryContext(ctx, "SELECT at, hand, subject, action, target, allowed, reason FROM audit WHERE ? IN ('', hand) ORDER BY id DESC LIMIT ?", hand, limit)
+	where, arguments := older(hand, 0)
+	return l.decisions(ctx, where, append(arguments, limit)...)
+}
+
+// RefusalsBefore returns the last decisions against one hand, newest first, of those
+// that are older than the one with the ID before; 0 means all.
+func (l *Ledger) RefusalsBefore(ctx context.Context, hand string, before int64, limit int) ([]Decision, error) {
+	if hand == "" {
+		return nil, nil
+	}
+	where, arguments := older(hand, before)
+	return l.decisions(ctx, "allowed = 0 AND "+where, append(arguments, limit)...)
+}
+
+func (l *Ledger) decisions(ctx context.Context, where string, arguments ...any) ([]Decision, error) {
+	rows, err := l.read.QueryContext(ctx, "SELECT id, at, hand, subject, action, target, allowed, reason FROM audit WHERE "+where+" ORDER BY id DESC LIMIT ?", arguments...)
 	if err != nil {
 		return nil, fmt.Errorf("read audit: %w", err)
 	}
@@ -636,7 +679,7 @@ func (l *Ledger) Decisions(ctx context.Context, hand string, limit int) ([]Decis
 	for rows.Next() {
 		var d Decision
 		var at int64
-		if err := rows.Scan(&at, &d.Hand, &d.Subject, &d.Action, &d.Target, &d.Allowed, &d.Reason); err != nil {
+		if err := rows.Scan(&d.ID, &at, &d.Hand, &d.Subject, &d.Action, &d.Target, &d.Allowed, &d.Reason); err != nil {
 			return nil, fmt.Errorf("read audit: %w", err)
 		}
 		d.At = time.UnixMicro(at).UTC()

@@ -71,13 +71,13 @@ func TestLedgerMigratesFromVersion1(t *testing.T) {
 	}
 	at := time.Date(2026, 3, 23, 8, 0, 0, 0, time.UTC)
 	runs, err := ledger.Runs(t.Context(), "", 10)
-	want := capability.Run{At: at, Hand: "mail", Digest: "sha256:aa", Subject: "sub", Outcome: abi.KindTimeout, Text: "too late",
+	want := capability.Run{ID: 5, At: at, Hand: "mail", Digest: "sha256:aa", Subject: "sub", Outcome: abi.KindTimeout, Text: "too late",
 		Took: 3, MemoryBytes: 4, ReplyTokens: 5, Calls: 6}
 	if err != nil || len(runs) != 1 || fmt.Sprintf("%+v", runs[0]) != fmt.Sprintf("%+v", want) {
 		t.Errorf("runs %+v, %v", runs, err)
 	}
 	decisions, err := ledger.Decisions(t.Context(), "", 10)
-	if err != nil || len(decisions) != 1 || decisions[0] != (capability.Decision{At: at, Hand: "mail", Subject: "sub",
+	if err != nil || len(decisions) != 1 || decisions[0] != (capability.Decision{ID: 9, At: at, Hand: "mail", Subject: "sub",
 		Action: capability.ActionFilesRead, Target: `"docs:x"`, Reason: "no"}) {
 		t.Errorf("decisions %+v, %v", decisions, err)
 	}
@@ -153,7 +153,7 @@ func TestRunsKeepWhatAQueryCost(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	want := runs[0]
-	want.At = got[2].At
+	want.At, want.ID = got[2].At, got[2].ID
 	want.HTTPTargets = []string{"https://api.example:443", "http://api.example:80", "http://[::1]:8080"}
 	if fmt.Sprintf("%+v", got[2]) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", got[2], want)
@@ -386,5 +386,72 @@ func TestWhatCannotBeRecordedIsRefused(t *testing.T) {
 	}
 	if err := ledger.Close(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("the failure is not told at the end: %v", err)
+	}
+}
+
+func TestPagesOfTheLedger(t *testing.T) {
+	ledger := openLedger(t, filepath.Join(t.TempDir(), "hands.db"))
+	const n = 25
+	for i := range n {
+		for _, hand := range []string{"mail", "calendar"} {
+			if err := ledger.RecordRun(t.Context(), capability.Run{Hand: hand, Text: fmt.Sprint(i)}); err != nil {
+				t.Fatal(err)
+			}
+			// Nothing is granted: each look is a refusal.
+			files := capability.NewFiles(ledger, capability.Caller{Hand: hand, Subject: "s"}, nil)
+			if _, err := files.List(t.Context(), abi.FilesListRequest{Root: fmt.Sprint(i)}); err == nil {
+				t.Fatal("a hand without a grant listed files")
+			}
+		}
+	}
+	if err := ledger.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, hand := range []string{"mail", "calendar"} {
+		var texts, targets []string
+		for before := int64(0); ; {
+			runs, err := ledger.RunsBefore(t.Context(), hand, before, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(runs) == 0 {
+				break
+			}
+			for _, r := range runs {
+				if r.Hand != hand || before != 0 && r.ID >= before {
+					t.Errorf("run %d of %s among those before %d of %s", r.ID, r.Hand, before, hand)
+				}
+				texts = append(texts, r.Text)
+				before = r.ID
+			}
+		}
+		for before := int64(0); ; {
+			refusals, err := ledger.RefusalsBefore(t.Context(), hand, before, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(refusals) == 0 {
+				break
+			}
+			for _, d := range refusals {
+				if d.Hand != hand || d.Allowed || d.Reason == "" {
+					t.Errorf("not a refusal of %s: %+v", hand, d)
+				}
+				targets = append(targets, d.Target)
+				before = d.ID
+			}
+		}
+		if len(texts) != n || texts[0] != fmt.Sprint(n-1) || texts[n-1] != "0" {
+			t.Errorf("runs of %s: %v", hand, texts)
+		}
+		if len(targets) != n {
+			t.Errorf("refusals of %s: %v", hand, targets)
+		}
+	}
+	if err := ledger.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.Flush(t.Context()); err == nil {
+		t.Error("a closed ledger flushes")
 	}
 }

@@ -194,6 +194,12 @@ var routes = []route{
 	{"GET /api/agents/{agent}", ForAdmin, (*server).agent, nil},
 	{"PATCH /api/agents/{agent}/config", ForAdmin, (*server).configureAgent, nil},
 
+	{"GET /api/hands", ForAdmin, (*server).hands, nil},
+	{"GET /api/hands/{hand}", ForAdmin, (*server).hand, nil},
+	{"GET /api/hands/{hand}/runs", ForAdmin, (*server).runs, []string{"after", "limit"}},
+	{"GET /api/hands/{hand}/refusals", ForAdmin, (*server).refusedCalls, []string{"after", "limit"}},
+	{"POST /api/users/{user}/hands/{hand}/query", ForUser, (*server).queryHand, nil},
+
 	{"GET /api/users", ForAdmin, (*server).users, nil},
 	{"DELETE /api/users/{user}", ForUser, (*server).wipeUser, nil},
 	{"GET /api/users/{user}/export", ForUser, (*server).exportUser, nil},
@@ -216,6 +222,8 @@ var routes = []route{
 	{"GET /api/users/{user}/sessions", ForUser, (*server).sessions, []string{"limit"}},
 	{"GET /api/users/{user}/sessions/{session}", ForUser, (*server).session, []string{"after", "limit"}},
 	{"GET /api/users/{user}/sessions/{session}/context", ForUser, (*server).context, nil},
+	{"GET /api/users/{user}/sessions/{session}/summaries/{summary}", ForUser, (*server).summary, nil},
+	{"GET /api/users/{user}/sessions/{session}/compactions", ForUser, (*server).compactions, []string{"limit"}},
 }
 
 // ServeHTTP implements http.Handler.

@@ -272,6 +272,10 @@ type shownMessage struct {
 	Content string           `json:"content"`
 }
 
+func showMessage(m memory.Message) shownMessage {
+	return shownMessage{m.Seq, m.ID, m.At, m.Role, m.Source, m.Trust, m.Tokens, memory.Shown(m.Blocks)}
+}
+
 // sessionAt returns the session in the path.
 func (s *server) sessionAt(r *http.Request, at place) (memory.Session, error) {
 	id, err := memory.ParseID[memory.SessionID](r.PathValue("session"))
@@ -309,7 +313,7 @@ func (s *server) session(w http.ResponseWriter, r *http.Request, at place) error
 		page.NextAfter = messages[limit-1].Seq
 	}
 	for _, m := range messages {
-		page.Messages = append(page.Messages, shownMessage{m.Seq, m.ID, m.At, m.Role, m.Source, m.Trust, m.Tokens, memory.Shown(m.Blocks)})
+		page.Messages = append(page.Messages, showMessage(m))
 	}
 	return writeJSON(w, http.StatusOK, page)
 }
@@ -330,4 +334,86 @@ func (s *server) context(w http.ResponseWriter, r *http.Request, at place) error
 		Tools    []assembly.Tool    `json:"tools"`
 		Messages []assembly.Message `json:"messages"`
 	}{session.ID, report, prompt.System, append([]assembly.Tool{}, prompt.Tools...), append([]assembly.Message{}, prompt.Messages...)})
+}
+
+// shownSummary is a summary as a model reads it, and how it came to be.
+type shownSummary struct {
+	ID          memory.SummaryID `json:"id"`
+	Depth       int              `json:"depth"`
+	EarliestAt  time.Time        `json:"earliest_at"`
+	LatestAt    time.Time        `json:"latest_at"`
+	Descendants int              `json:"descendants"`
+	Trust       memory.Trust     `json:"trust"`
+	Level       memory.Level     `json:"level"`
+	Model       string           `json:"model"`
+	Tokens      int              `json:"tokens"`
+	CreatedAt   time.Time        `json:"created_at"`
+	Content     string           `json:"content"`
+}
+
+func showSummary(s memory.Summary) shownSummary {
+	return shownSummary{s.ID, s.Depth, s.Earliest, s.Latest, s.Descendants, s.Trust, s.Level, s.Model, s.Tokens, s.CreatedAt, s.Shown()}
+}
+
+// shownSource is what a summary was made from: one of the two.
+type shownSource struct {
+	Message *shownMessage `json:"message,omitempty"`
+	Summary *shownSummary `json:"summary,omitempty"`
+}
+
+func (s *server) summary(w http.ResponseWriter, r *http.Request, at place) error {
+	session, err := s.sessionAt(r, at)
+	if err != nil {
+		return err
+	}
+	id, err := memory.ParseID[memory.SummaryID](r.PathValue("summary"))
+	if err != nil {
+		return refuse(http.StatusBadRequest, "a summary is named by a UUID")
+	}
+	summary, parent, err := s.store.Summary(r.Context(), at.user.ID, id)
+	if errors.Is(err, memory.ErrNotFound) || err == nil && summary.Session != session.ID {
+		return refuse(http.StatusNotFound, "the session has no such summary")
+	} else if err != nil {
+		return err
+	}
+	items, err := s.store.Sources(r.Context(), at.user.ID, id)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Summary shownSummary     `json:"summary"`
+		Parent  memory.SummaryID `json:"parent_id,omitzero"`
+		Sources []shownSource    `json:"sources"`
+	}{showSummary(summary), parent, []shownSource{}}
+	for _, item := range items {
+		var source shownSource
+		if item.Summary != nil {
+			shown := showSummary(*item.Summary)
+			source.Summary = &shown
+		} else if item.Message != nil {
+			shown := showMessage(*item.Message)
+			source.Message = &shown
+		}
+		answer.Sources = append(answer.Sources, source)
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// compactions answers with the last of the record, oldest first.
+func (s *server) compactions(w http.ResponseWriter, r *http.Request, at place) error {
+	limit := at.query.limit(100, 1000)
+	if at.query.err != nil {
+		return at.query.err
+	}
+	session, err := s.sessionAt(r, at)
+	if err != nil {
+		return err
+	}
+	runs, err := s.store.Compactions(r.Context(), at.user.ID, session.ID)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Compactions []memory.CompactionRun `json:"compactions"`
+	}{append([]memory.CompactionRun{}, runs[max(0, len(runs)-limit):]...)})
 }

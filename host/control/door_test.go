@@ -16,7 +16,8 @@ import (
 // concrete fills in what stands in the braces of a pattern.
 func (s *system) concrete(pattern string, user memory.UserID) (method, path string) {
 	method, path, _ = strings.Cut(pattern, " ")
-	return method, strings.NewReplacer("{user}", user.String(), "{agent}", "jeeves", "{topic}", "cats", "{session}", memory.NewID[memory.SessionID]().String()).Replace(path)
+	return method, strings.NewReplacer("{user}", user.String(), "{agent}", "jeeves", "{topic}", "cats", "{session}", memory.NewID[memory.SessionID]().String(),
+		"{summary}", memory.NewID[memory.SummaryID]().String(), "{hand}", "calendar").Replace(path)
 }
 
 // U6: no token, a wrong one, one that is no bearer's, and two that differ are

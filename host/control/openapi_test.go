@@ -372,8 +372,9 @@ func TestDocumentAndRoutesAgree(t *testing.T) {
 // U7: every route gives an answer that the document tells of, of each type that it
 // can have.
 func TestEveryRouteAnswersAsWritten(t *testing.T) {
-	s := serve(t)
+	s := serve(t, withCalendar(t))
 	session, said := s.say(s.anna, "jeeves", "I have a cat.")
+	summary := s.summarise(s.anna, session).String()
 	s.extract(s.anna, session, memory.Learnings{Facts: []memory.Learned{{Text: "Has a cat.", Sources: []memory.MessageID{said}}}})
 	s.learn(s.anna, "jeeves", memory.NewTopic{Name: "cats", Content: "Has a cat.", Sources: []memory.MessageID{said}, ExpiresAt: monday.Add(time.Hour)},
 		memory.NewTopic{Name: "cats", Content: "Likes it brief.", OfAgent: true})
@@ -381,6 +382,7 @@ func TestEveryRouteAnswersAsWritten(t *testing.T) {
 	bodies := map[string]any{
 		"PATCH /api/agents/{agent}/config":                    `{"memory_system":"structured"}`,
 		"POST /api/users/{user}/chat":                         `{"text":"I have a dog."}`,
+		"POST /api/users/{user}/hands/{hand}/query":           `{"question":"What is on?","from":"2026-03-23T00:00:00Z","max_tokens":500}`,
 		"POST /api/users/{user}/memory/import":                exported,
 		"PUT /api/users/{user}/memory/{topic}":                `{"content":"Has a dog.","expires_at":"2026-03-24T09:00:00+01:00"}`,
 		"PUT /api/users/{user}/agents/{agent}/memory/{topic}": `{"content":"Likes it long."}`,
@@ -399,7 +401,7 @@ func TestEveryRouteAnswersAsWritten(t *testing.T) {
 	for _, route := range routes {
 		method, path, _ := strings.Cut(route.Pattern, " ")
 		r := request{method: method, token: s.admin, body: bodies[route.Pattern]}
-		r.path = strings.NewReplacer("{user}", "default", "{agent}", "jeeves", "{topic}", "cats", "{session}", session.String()).Replace(path)
+		r.path = strings.NewReplacer("{user}", "default", "{agent}", "jeeves", "{topic}", "cats", "{session}", session.String(), "{hand}", "calendar", "{summary}", summary).Replace(path)
 		s.want(200, r)
 		if method == "GET" {
 			r.method = "HEAD"

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/dream"
@@ -20,6 +22,9 @@ type problem struct {
 	Status int    `json:"status"`
 	// Detail is in the host's own words and names nothing that the caller did not.
 	Detail string `json:"detail,omitempty"`
+	// Kind is that of a hand that failed, Said its own account.
+	Kind abi.Kind         `json:"kind,omitempty"`
+	Said boundary.Content `json:"said,omitzero"`
 
 	// header goes out with it.
 	header http.Header
@@ -98,6 +103,30 @@ func problemOf(err error) (_ *problem, known bool) {
 func StatusOf(err error) (status int, detail string, known bool) {
 	p, known := problemOf(err)
 	return p.Status, p.Detail, known
+}
+
+// handProblem is what the failure of a hand is. Of what the host says of it, which
+// may name directories and servers, others than the operator learn the kind.
+func handProblem(failed *abi.Error, said boundary.Content, admin bool) *problem {
+	status := http.StatusBadGateway
+	switch failed.Kind {
+	case abi.KindUnknownHand:
+		status = http.StatusNotFound
+	case abi.KindNotGranted:
+		status = http.StatusForbidden
+	case abi.KindBadRequest:
+		status = http.StatusBadRequest
+	case abi.KindTimeout, abi.KindOutOfFuel:
+		status = http.StatusGatewayTimeout
+	case abi.KindBusy, abi.KindHostClosed:
+		status = http.StatusServiceUnavailable
+	}
+	p := refuse(status, failed.Kind.Error())
+	if admin && failed.Text != "" {
+		p.Detail = failed.Text
+	}
+	p.Kind, p.Said = failed.Kind, said
+	return p
 }
 
 // logged are statuses that an operator wants to know the reason of.

@@ -165,6 +165,10 @@ func (h *Hand) Permission(c abi.Capability) manifest.Permission {
 	return manifest.Permission{}
 }
 
+// Permissions returns all that the manifest asks for, in its order. The strings are
+// its author's.
+func (h *Hand) Permissions() []manifest.Permission { return slices.Clone(h.permissions) }
+
 // Grant returns what the hand may reach.
 func (h *Hand) Grant() Grant { return h.grant.clone() }
 
