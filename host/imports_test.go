@@ -88,7 +88,7 @@ var makers = []string{"Wrap", "HandSource", "SummarySource", "ToolSource"}
 
 // plainReaders lists who may take external text out of its frame: for an index,
 // for plain display or for an export, never for a prompt.
-var plainReaders = []string{"memory", "host/cmd/glovebox"}
+var plainReaders = []string{"memory", "host/cmd/glovebox", "host/dashboard"}
 
 // A constructor that is passed as a value could be given to something that
 // hides where the text came from (see golang/go issue 56669); so each is only

@@ -94,6 +94,11 @@ var notices = map[string]string{
 	"session-deleted": "The session was deleted.",
 	"compacted":       "The session was compacted.",
 	"nothing":         "There was nothing to do.",
+	"saved":           "Saved.",
+	"topic-deleted":   "The topic was deleted, with its history.",
+	"memory-deleted":  "All that was remembered was deleted.",
+	"user-deleted":    "Everything of the user was deleted.",
+	"residue":         "It was deleted. Another process that reads the database keeps a log which still has the text; the next start removes it.",
 }
 
 // guardPage sets what holds for every page instead of what holds for data. With
@@ -294,6 +299,8 @@ var functions = template.FuncMap{
 	"duration": duration,
 	"path":     userPath,
 	"percent":  percent,
+	"count":    func(n int64) string { return number(int(n)) },
+	"bytes":    bytesText,
 	"gauge":    func(label string, value, most int) gauge { return gauge{label, value, most} },
 }
 
@@ -333,6 +340,24 @@ func number(n int) string {
 		out += digits[i : i+3]
 	}
 	return out
+}
+
+// bytesText writes a number of bytes in the unit that says something.
+func bytesText(n any) string {
+	var size int64
+	switch n := n.(type) {
+	case int:
+		size = int64(n)
+	case int64:
+		size = n
+	}
+	switch {
+	case size >= 1<<20:
+		return strconv.FormatFloat(float64(size)/(1<<20), 'f', -1, 64) + " MiB"
+	case size >= 1<<10:
+		return strconv.FormatFloat(float64(size)/(1<<10), 'f', -1, 64) + " KiB"
+	}
+	return strconv.FormatInt(size, 10) + " B"
 }
 
 // duration writes as much of a time as says something.
