@@ -30,7 +30,7 @@ var userRoutes = []route{
 }
 
 func (s *site) usersPage(w http.ResponseWriter, r *http.Request, v viewer) error {
-	number, before := pageOf(r)
+	number, before := pageOf(r, pageSize)
 	before = min(before, len(v.users))
 	after := min(before+pageSize, len(v.users))
 	return s.show(w, r, v, page{Name: "users", Title: "Users", Room: roomUsers, Data: struct {
