@@ -49,6 +49,8 @@ type Block struct {
 	File FileID
 
 	original json.RawMessage
+	// refused is why it cannot be encoded.
+	refused error
 }
 
 // Text returns a block of plain words.
@@ -75,17 +77,6 @@ func ToolResult(id, name string, result boundary.Content, isError bool) Block {
 	return Block{Type: BlockToolResult, ID: id, Name: name, External: result, IsError: isError}
 }
 
-// Image returns a picture: its bytes, of a type such as image/png, or where it is.
-// What it costs in a prompt does not depend on its size.
-func Image(mediaType string, data []byte, url string) Block {
-	return Block{Type: BlockImage} // a stub: it cannot be encoded yet
-}
-
-// ParseImage reads a block that Image made, as it is stored; ok is false for another.
-func ParseImage(raw json.RawMessage) (mediaType string, data []byte, url string, ok bool) {
-	return "", nil, "", false
-}
-
 // jsonSpace is what may stand around a JSON value.
 const jsonSpace = " \t\r\n"
 
@@ -104,6 +95,9 @@ type blockJSON struct {
 func (b Block) MarshalJSON() ([]byte, error) {
 	if b.original != nil {
 		return b.original, nil
+	}
+	if b.refused != nil {
+		return nil, b.refused
 	}
 	out := blockJSON{Type: b.Type, ID: b.ID, Name: b.Name, Input: b.Input, IsError: b.IsError}
 	if !b.File.IsZero() {
@@ -263,6 +257,8 @@ func join(blocks []Block, external func(boundary.Content) string) string {
 			}
 		case BlockExternal:
 			part = external(b.External)
+		case BlockImage:
+			part = ShownImage
 		default:
 			part = "[a block that this version cannot show]"
 		}

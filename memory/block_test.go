@@ -141,8 +141,9 @@ func TestBlocksThatAreNotRead(t *testing.T) {
 // is not.
 func TestShownAndPlain(t *testing.T) {
 	outside := content(t, "from outside")
-	var thinking, unknown memory.Block
-	for text, b := range map[string]*memory.Block{`{"type":"thinking","text":"hidden"}`: &thinking, `{"type":"hologram"}`: &unknown} {
+	var thinking, unknown, other memory.Block
+	for text, b := range map[string]*memory.Block{`{"type":"thinking","text":"hidden"}`: &thinking, `{"type":"hologram"}`: &unknown,
+		`{"type":"image","source":{"data":"AAAA"}}`: &other} {
 		if err := json.Unmarshal([]byte(text), b); err != nil {
 			t.Fatal(err)
 		}
@@ -156,6 +157,7 @@ func TestShownAndPlain(t *testing.T) {
 		{"paragraphs", []memory.Block{memory.Text("one"), memory.Text(" \n"), memory.Text("two")}, "one\ntwo", "one\ntwo"},
 		{"thinking", []memory.Block{thinking, memory.Text("said")}, "said", "said"},
 		{"unknown", []memory.Block{unknown}, "[a block that this version cannot show]", "[a block that this version cannot show]"},
+		{"images", []memory.Block{memory.Image("image/png", []byte("x"), ""), memory.Text("seen"), other}, "[an image]\nseen\n[an image]", "[an image]\nseen\n[an image]"},
 		{"external", []memory.Block{memory.Text("heading"), memory.External(outside)}, "heading\n" + outside.Render(), "heading\nfrom outside"},
 		{"empty external", []memory.Block{memory.External(boundary.Content{})}, "", ""},
 		{"call", []memory.Block{memory.ToolCall("1", "find\nit", json.RawMessage(`{"q":1}`))}, `[tool call "find\nit" {"q":1}]`, `[tool call "find\nit" {"q":1}]`},
@@ -200,4 +202,42 @@ func FuzzBlock(f *testing.F) {
 			t.Fatalf("external text is shown without its frame: %q", shown)
 		}
 	})
+}
+
+// A block is given another file without a change of anything else, however the
+// field is spelled.
+func TestRefile(t *testing.T) {
+	const old, id = "00112233-4455-4677-8899-aabbccddeeff", "ffeeddcc-bbaa-4988-8766-554433221100"
+	file, err := memory.ParseID[memory.FileID](id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		`{"type":"file","text":"` + old + `","file":"` + old + `"}`:                                             `{"type":"file","text":"` + old + `","file":"` + id + `"}`,
+		"{\n \"file\" : \"" + old + "\" ,\"type\":\"file\"}":                                                    "{\n \"file\" : \"" + id + "\" ,\"type\":\"file\"}",
+		`{"FILE":"` + strings.ToUpper(old) + `","type":"tool_result","id":"1","x":{"file":"` + old + `"}}`:      `{"FILE":"` + id + `","type":"tool_result","id":"1","x":{"file":"` + old + `"}}`,
+		`{"file":{"a":[1]},"type":"text","\u0046ile":"` + strings.Replace(old, "0", `\u0030`, 1) + `","y":1.0}`: `{"file":{"a":[1]},"type":"text","\u0046ile":"` + id + `","y":1.0}`,
+	} {
+		var b memory.Block
+		if err := b.UnmarshalJSON([]byte(text)); err != nil || b.File.String() != old {
+			t.Fatalf("%s: file %s, %v", text, b.File, err)
+		}
+		refiled, err := b.Refile(file)
+		if err != nil || refiled.File != file || refiled.Type != b.Type || refiled.Text != b.Text || marshal(t, refiled) != want {
+			t.Errorf("got  %+v, %v\nwant %s", refiled, err, want)
+		}
+	}
+	made := memory.Block{Type: memory.BlockFile, Text: "outline", File: file}
+	if refiled, err := made.Refile(file); err != nil || marshal(t, refiled) != `{"type":"file","text":"outline","file":"`+id+`"}` {
+		t.Errorf("got %+v, %v", refiled, err)
+	}
+	for _, text := range []string{`{"type":"text","text":"x"}`, `{"type":"image","file":"` + old + `"}`} {
+		var b memory.Block
+		if err := b.UnmarshalJSON([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if refiled, err := b.Refile(file); !errors.Is(err, memory.ErrInvalid) {
+			t.Errorf("%s became %+v, %v", text, refiled, err)
+		}
+	}
 }

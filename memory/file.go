@@ -97,7 +97,11 @@ func NewFile(id FileID, session SessionID, b Block, trust Trust, at time.Time) (
 
 // Refile returns b, which has a file, with another one in its place; every other
 // byte stays as it is. It is for stores, which copy a block into another session.
+// Errors: ErrInvalid for a block that has none or cannot be encoded.
 func (b Block) Refile(id FileID) (Block, error) {
+	if b.File.IsZero() {
+		return Block{}, invalid("a block of type " + quote(string(b.Type)) + " has no file to be given another")
+	}
 	encoded, err := b.MarshalJSON()
 	if err != nil {
 		return Block{}, err
@@ -129,7 +133,7 @@ func (b Block) Refile(id FileID) (Block, error) {
 		return fail(err)
 	}
 	if read.File != id {
-		return fail(invalid("it has none"))
+		return fail(invalid("its field is not found"))
 	}
 	return read, nil
 }
