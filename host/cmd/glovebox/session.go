@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 	"unicode"
 
@@ -112,7 +113,7 @@ func (a *app) sessionList() *cobra.Command {
 					return a.printJSON(append([]memory.Session{}, sessions...))
 				}
 				for _, s := range sessions {
-					a.printf("%s  %s  %4d messages  %3d exchanges  %s\n", s.ID, s.LastActive.Local().Format("2006-01-02 15:04"), s.Messages, s.Exchanges, oneLine(s.Title))
+					a.printf("%s  %s  %4d messages  %3d exchanges  %s%s\n", s.ID, s.LastActive.Local().Format("2006-01-02 15:04"), s.Messages, s.Exchanges, oneLine(s.Title), origin(s))
 				}
 				return nil
 			})
@@ -120,6 +121,19 @@ func (a *app) sessionList() *cobra.Command {
 	}
 	userFlag(c, &user)
 	return c
+}
+
+// origin tells what a session is called and what it was forked from, after
+// something else; "" if neither.
+func origin(s memory.Session) string {
+	text := ""
+	if s.Name != "" {
+		text += "  named " + strconv.Quote(s.Name)
+	}
+	if !s.Parent.IsZero() {
+		text += "  from " + s.Parent.String()
+	}
+	return text
 }
 
 // shownMessage is one message as session show and export print it: external
@@ -177,6 +191,9 @@ func (a *app) sessionShow() *cobra.Command {
 				}
 				if a.asJSON {
 					return a.printWhole(c, store, u.ID, session, summaries, runs)
+				}
+				if from := origin(session); from != "" {
+					a.printf("session %s%s\n\n", session.ID, from)
 				}
 				if err := eachMessage(c, store, u.ID, session.ID, func(m memory.Message) error {
 					a.printf("#%d %s %s (%d tokens)\n%s\n\n", m.Seq, m.At.Local().Format("2006-01-02 15:04"), speaker(m), m.Tokens, indented(memory.Shown(m.Blocks)))
