@@ -86,8 +86,8 @@ type Session struct {
 	// nobody does. At most one session of a user has it.
 	Name string `json:"name,omitempty"`
 	// CreatedAt and LastActive are UTC, to the microsecond. LastActive moves
-	// with messages of the sources user, assistant, tool and unknown; ticks
-	// and injections are not activity.
+	// with messages of the sources user, assistant, tool and unknown, and is
+	// never before CreatedAt; ticks and injections are not activity.
 	CreatedAt  time.Time `json:"created_at"`
 	LastActive time.Time `json:"last_active_at"`
 	// UserMessages counts messages of the source user, or of role user with

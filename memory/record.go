@@ -40,7 +40,7 @@ type Record struct {
 }
 
 // SessionRecord is a session without what its messages say of it. Agents are
-// exported by name.
+// exported by name. A session that is there keeps the name it has.
 type SessionRecord struct {
 	ID        SessionID `json:"id"`
 	Agent     string    `json:"agent"`

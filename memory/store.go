@@ -59,22 +59,26 @@ type Store interface {
 	// ErrInvalid without CreatedAt.
 	CreateSession(ctx context.Context, s Session) (Session, error)
 	// NameSession gives a session its name, which no other of the user's sessions has
-	// any more; "" takes it away. CreateSession gives none. Errors: ErrNotFound;
-	// ErrInvalid for a name of more than MaxSessionName bytes, that is not UTF-8, or
-	// with characters that control.
+	// any more; "" takes it away. Names are compared by bytes. CreateSession gives
+	// none. Errors: ErrNotFound; ErrWiped; ErrInvalid for a name that ValidSessionName
+	// refuses.
 	NameSession(ctx context.Context, user UserID, id SessionID, name string) error
-	// Fork creates a session of the same user and agent whose Parent is id and that
-	// begins with the messages of it up to and with number last: the same words,
-	// times, sources, trust and digests, in rows of its own, without their event
-	// keys. What the model is shown of them is what it is shown of them in the parent,
-	// summaries that stand for no later message included. All of it is stored or
-	// none. Last of 0 forks off nothing but the parent's name in Parent. Errors:
-	// ErrNotFound; ErrInvalid for a last that the session does not have, or without a
-	// time.
+	// Fork creates a session of the same user and agent whose Parent is id, CreatedAt
+	// at, and that begins with the messages of it up to and with number last: the same
+	// words, times, sources, trust and digests, in rows of its own, without their event
+	// keys. Blocks keep their bytes, but that they name files of the fork's own. What
+	// the model is shown of them is what it is shown of them in the parent, summaries
+	// that stand for no later message included; one that stands for messages on both
+	// sides of last is open into its sources. The title comes along, a name does not.
+	// They count as looked at: what there is to learn from them is learned from the
+	// parent. When that is deleted, the fork stays whole. All of it is stored or none.
+	// Last of 0 forks off nothing but the parent's name in Parent. Errors: ErrNotFound;
+	// ErrWiped; ErrInvalid for a last that the session does not have, or without a time.
 	Fork(ctx context.Context, user UserID, id SessionID, last int64, at time.Time) (Session, error)
 	// Places returns where the user's sessions with the agent have that digest: those
-	// that are Last first, then the session that was active last; at most limit,
-	// which is positive. The zero digest has no place.
+	// that are Last first, then the session that was active last, ties by id, newest
+	// first; at most limit. The zero digest has no place. The cost depends on how many
+	// sessions of all users have it. Errors: ErrInvalid for a limit of 0 or less.
 	Places(ctx context.Context, user UserID, agent AgentID, digest Digest, limit int) ([]Place, error)
 	// Session returns one session. Errors: ErrNotFound.
 	Session(ctx context.Context, user UserID, id SessionID) (Session, error)
@@ -82,7 +86,9 @@ type Store interface {
 	// newest first.
 	Sessions(ctx context.Context, user UserID, q SessionQuery) ([]Session, error)
 	// LastActivity returns the latest LastActive of the user's sessions with
-	// the agent that have at least one message of activity; zero if none.
+	// the agent that a message of activity gave them; zero if none did. A session
+	// in which nothing was said since it was made, such as a new fork, tells
+	// nothing of its user.
 	LastActivity(ctx context.Context, user UserID, agent AgentID) (time.Time, error)
 
 	// Append adds the drafts at the end of the session and of its frontier,
