@@ -42,8 +42,14 @@ var protocol = remotetest.Protocol[anthropictest.Request]{
 	BrokenOff: anthropictest.BrokenOff(),
 	Endless:   anthropictest.Endless(),
 	Read: func(r anthropictest.Request) (string, bool) {
-		return r.Messages[len(r.Messages)-1].Content[0].Text, r.Temperature != nil
+		var text strings.Builder
+		for _, b := range r.Messages[len(r.Messages)-1].Content {
+			text.WriteString(b.Text)
+		}
+		return text.String(), r.Temperature != nil
 	},
+	NoStop: anthropictest.Fault(400, "invalid_request_error", "stop_sequences: Extra inputs are not permitted"),
+	Seen:   func(r anthropictest.Request) []llm.Image { return r.Messages[len(r.Messages)-1].Images() },
 	HoldsRequest: func(err error) bool {
 		_, ok := errors.AsType[*sdk.Error](err)
 		return ok

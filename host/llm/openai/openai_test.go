@@ -38,6 +38,8 @@ var protocol = remotetest.Protocol[openaitest.Request]{
 	Read: func(r openaitest.Request) (string, bool) {
 		return r.Messages[len(r.Messages)-1].Content, r.Temperature != nil
 	},
+	NoStop: openaitest.Fault(400, "unsupported_parameter", "stop", hostile),
+	Seen:   func(r openaitest.Request) []llm.Image { return r.Messages[len(r.Messages)-1].Images() },
 	HoldsRequest: func(err error) bool {
 		_, ok := errors.AsType[*sdk.Error](err)
 		return ok

@@ -2,6 +2,7 @@ package remotetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,12 +38,16 @@ type Protocol[R any] struct {
 	Text          func(string) Answer[R]
 	Fault         func(status int, code, message string) Answer[R]
 	NoTemperature Answer[R]
+	// NoStop is that of a server that does not know of texts to stop before.
+	NoStop Answer[R]
 	// Calls is an answer with calls, and text before them if it is not "".
 	Calls func(text string, calls ...llm.ToolCall) Answer[R]
 	// BrokenOff and Endless are answers that are none.
 	BrokenOff, Endless Answer[R]
 	// Read returns the last text of a request, and whether it has a temperature.
 	Read func(R) (text string, temperature bool)
+	// Seen returns the pictures of the last message of a request.
+	Seen func(R) []llm.Image
 	// HoldsRequest reports whether an error is the SDK's, which holds the request.
 	HoldsRequest func(error) bool
 	// Environment is what the SDK would read, with values that hold "nvironment".
@@ -172,6 +177,10 @@ func (p Protocol[R]) TestFaults(t *testing.T, cases ...FaultCase[R]) {
 				if err != nil && !strings.Contains(err.Error(), test.Says) {
 					t.Errorf("%v does not say %q", err, test.Says)
 				}
+				status, ok := errors.AsType[*llm.StatusError](err)
+				if answered := !slices.Contains([]string{"breaks off", "not of the protocol", "EOF"}, test.Says); ok != answered || strings.HasPrefix(test.Says, "status ") && !strings.HasPrefix(status.Error(), test.Says) {
+					t.Errorf("%v has the status %v", err, status)
+				}
 
 				// Once more with a retry: passing faults get one, the others none.
 				synctest.Test(t, func(t *testing.T) {
@@ -193,7 +202,8 @@ func (p Protocol[R]) Test(t *testing.T) {
 		"faults": p.testFaults, "retries wait": p.testRetries, "time is bounded": p.testTime, "cancellation": p.testCancellation,
 		"an answer is bounded": p.testBounds, "no connection": p.testConnection, "the key is nowhere": p.testSecrets,
 		"the environment is not read": p.testEnvironment, "New refuses": p.testNew, "concurrent requests": p.testConcurrent,
-		"hostile calls": p.testHostileCalls, "calls that nobody offered": p.testUnofferedCalls, "forms that are none": p.testForms,
+		"pictures": p.testPictures, "models that see no pictures": p.testBlind, "stops that are not sent": p.testUnsentStops,
+		"the last status": p.testStatus, "hostile calls": p.testHostileCalls, "calls that nobody offered": p.testUnofferedCalls, "forms that are none": p.testForms,
 	} {
 		t.Run(name, test)
 	}
@@ -582,5 +592,172 @@ func (p Protocol[R]) testForms(t *testing.T) {
 				t.Errorf("%s of %q was sent", what, wrong)
 			}
 		}
+	}
+}
+
+var (
+	png  = llm.Image{MediaType: "image/png", Data: []byte("\x89PNG\r\n\x1a\n\x00")}
+	jpeg = llm.Image{URL: "https://example.com/parrot.jpg?size=\"large\""}
+)
+
+// at returns a picture at a place.
+func at(i llm.Image, place int) llm.Image {
+	i.At = place
+	return i
+}
+
+// Pictures stand where they stood in the text. A place that cannot be is the nearest
+// that can.
+func (p Protocol[R]) testPictures(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		sent, want []llm.Image
+		seen       string // "" means text
+	}{
+		{"before", "Look.", []llm.Image{at(png, 0)}, []llm.Image{at(png, 0)}, ""},
+		{"in the middle", "See: this.", []llm.Image{at(jpeg, 4)}, []llm.Image{at(jpeg, 4)}, ""},
+		{"behind", "Look.", []llm.Image{at(png, 5)}, []llm.Image{at(png, 5)}, ""},
+		{"several", "This, that.", []llm.Image{at(png, 0), at(jpeg, 0), at(png, 5), at(jpeg, 11)}, []llm.Image{at(png, 0), at(jpeg, 0), at(png, 5), at(jpeg, 11)}, ""},
+		{"alone", "", []llm.Image{at(png, 0), at(jpeg, 0)}, []llm.Image{at(png, 0), at(jpeg, 0)}, ""},
+		{"white space between", "a \n\tb", []llm.Image{at(png, 1), at(jpeg, 4)}, []llm.Image{at(png, 1), at(jpeg, 1)}, "ab"},
+		{"white space alone", " \n", []llm.Image{at(png, 1)}, []llm.Image{at(png, 0)}, "\x00"},
+		{"within a character", "é🦜", []llm.Image{at(png, 1), at(png, 4)}, []llm.Image{at(png, 0), at(png, 2)}, ""},
+		{"nowhere", "Look.", []llm.Image{at(png, 3), at(jpeg, 1), at(png, -1), at(jpeg, 1<<40)}, []llm.Image{at(png, 3), at(jpeg, 3), at(png, 3), at(jpeg, 5)}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			script, m := p.Offline(t, remote.Config{}, p.Text("fine"))
+			r := Prompt()
+			r.Messages[2] = llm.Message{Role: llm.RoleUser, Text: test.text, Images: test.sent, Breakpoint: true}
+			if _, err := m.Complete(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			sent := script.Requests()[0]
+			if got := p.Seen(sent); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", test.want) {
+				t.Errorf("sent %+v\nwant %+v", got, test.want)
+			}
+			want := strings.Trim(cmp.Or(test.seen, test.text), "\x00")
+			if got, _ := p.Read(sent); got != want {
+				t.Errorf("sent %q, want %q", got, want)
+			}
+		})
+	}
+	t.Run("that are none", func(t *testing.T) {
+		for _, wrong := range []llm.Image{{}, {MediaType: "text/html", Data: []byte("x")}, {URL: "file:///etc/passwd"}, {URL: jpeg.URL, Data: png.Data}} {
+			script, m := p.Offline(t, remote.Config{})
+			r := Prompt()
+			r.Messages[0].Images = []llm.Image{png, wrong}
+			_, err := m.Complete(t.Context(), r)
+			p.CheckError(t, err, llm.ErrRefused, p.offline())
+			if len(script.Requests()) != 0 {
+				t.Errorf("%+v was sent", wrong)
+			}
+		}
+	})
+	t.Run("a choice of a tool that there is not", func(t *testing.T) {
+		script, m := p.Offline(t, remote.Config{})
+		r := Prompt()
+		r.Tools, r.Choice = Tools(), llm.ToolChoice{Required: true, Name: "launch"}
+		_, err := m.Complete(t.Context(), r)
+		p.CheckError(t, err, llm.ErrRefused, p.offline())
+		if len(script.Requests()) != 0 {
+			t.Error("it was sent")
+		}
+	})
+}
+
+// A model that sees none is sent none from then on, and learns it from nothing else.
+func (p Protocol[R]) testBlind(t *testing.T) {
+	for says, status := range map[string]int{
+		"Invalid content type. image_url is only supported by certain models.":        400,
+		"this model does not support image input (ref: 1)":                            400,
+		"Failed to deserialize: messages[0]: unknown variant `image_url`":             422,
+		"'messages.0.content' : value must be a string; content must be a string":     400,
+		"No endpoints found that support image input":                                 404,
+		"image input is not supported - hint: you may need to provide the mmproj":     500,
+		"At most 0 image(s) may be provided in one prompt. llama is not a multimodal": 400,
+	} {
+		t.Run(says, func(t *testing.T) {
+			BothWays(t, func(t *testing.T, ask Ask) {
+				script, m := p.Offline(t, remote.Config{MaxRetries: Never}, p.Fault(status, "", says), p.Text("four"), p.Text("five"), p.Text("six"))
+				r := Prompt()
+				r.Messages[2].Images = []llm.Image{at(png, 2)}
+				for _, want := range []string{"four", "five"} {
+					if got, err := ask(t.Context(), m, r); err != nil || got.Text != want {
+						t.Fatalf("%+v, %v", got, err)
+					}
+				}
+				r.Messages[2].Text = ""
+				if _, err := ask(t.Context(), m, r); err != nil {
+					t.Fatal(err)
+				}
+				var seen []int
+				for _, sent := range script.Requests() {
+					seen = append(seen, len(p.Seen(sent)))
+				}
+				if !slices.Equal(seen, []int{1, 0, 0, 0}) {
+					t.Errorf("sent %v pictures", seen)
+				}
+				// A message of pictures alone is not sent empty.
+				if text, _ := p.Read(script.Requests()[3]); !strings.Contains(text, "picture") {
+					t.Errorf("sent %q", text)
+				}
+			})
+		})
+	}
+	t.Run("of something else", func(t *testing.T) {
+		for _, fault := range []Answer[R]{p.Fault(400, "invalid_image", "The image cannot be decoded."), p.Fault(401, "", "You do not support image input."), p.Fault(429, "", "does not support image input so often")} {
+			script, m := p.Offline(t, remote.Config{MaxRetries: Never}, fault, p.Text("four"))
+			r := Prompt()
+			r.Messages[2].Images = []llm.Image{png}
+			if got, err := m.Complete(t.Context(), r); err == nil {
+				t.Errorf("got %+v", got)
+			}
+			if _, err := m.Complete(t.Context(), r); err != nil || len(p.Seen(script.Requests()[1])) != 1 {
+				t.Errorf("no picture was sent, %v", err)
+			}
+		}
+		_, m := p.Offline(t, remote.Config{MaxRetries: Never}, p.Fault(400, "", "it does not support image input"))
+		_, err := m.Complete(t.Context(), Prompt())
+		p.CheckError(t, err, llm.ErrRefused, p.offline())
+	})
+}
+
+// The driver ends an answer where the server was not told to.
+func (p Protocol[R]) testUnsentStops(t *testing.T) {
+	BothWays(t, func(t *testing.T, ask Ask) {
+		_, m := p.Offline(t, remote.Config{MaxRetries: Never}, p.NoStop, p.Text("Thought: look.\nObservation: a parrot."), p.Text("Observation"), p.Text("Observe."),
+			p.Calls("Hm. Observation:", llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage("{}")}))
+		r := Prompt()
+		r.Stop, r.Tools = []string{"\nObservation:", "Observation"}, Tools()
+		if got, err := ask(t.Context(), m, r); err != nil || got.Text != "Thought: look.\n" || got.Stopped != "Observation" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if got, err := ask(t.Context(), m, r); !errors.Is(err, llm.ErrEmpty) || got.Stopped != "Observation" || got.OutputTokens == 0 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if got, err := ask(t.Context(), m, r); err != nil || got.Text != "Observe." || got.Stopped != "" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if got, err := ask(t.Context(), m, r); err != nil || got.Text != "Hm. " || got.ToolCalls != nil {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+// An error tells of the last attempt.
+func (p Protocol[R]) testStatus(t *testing.T) {
+	BothWays(t, func(t *testing.T, ask Ask) {
+		synctest.Test(t, func(t *testing.T) {
+			_, m := p.Offline(t, remote.Config{MaxRetries: 2}, Status[R](503, "", "Retry-After", "1"), Status[R](500, ""), Status[R](429, "", "Retry-After", "2.5"))
+			_, err := ask(t.Context(), m, Prompt())
+			if got, ok := errors.AsType[*llm.StatusError](err); !ok || *got != (llm.StatusError{Status: 429, RetryAfter: 2500 * time.Millisecond}) || !errors.Is(err, llm.ErrRateLimited) {
+				t.Errorf("%v has the status %+v", err, got)
+			}
+		})
+	})
+	_, m := p.Offline(t, remote.Config{MaxRetries: 5}, Status[R](429, "", "Retry-After", "90"))
+	_, err := m.Complete(t.Context(), Prompt())
+	if got, ok := errors.AsType[*llm.StatusError](err); !ok || got.RetryAfter != 90*time.Second {
+		t.Errorf("%v has the status %+v", err, got)
 	}
 }
