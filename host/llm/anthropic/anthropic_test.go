@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -170,6 +171,8 @@ func TestAnswers(t *testing.T) {
 		return llm.Response{Text: text, InputTokens: anthropictest.InputTokens, OutputTokens: anthropictest.OutputTokens, Model: "test-model"}
 	}
 	truncated := func(r llm.Response) llm.Response { r.Truncated = true; return r }
+	thought := func(n int) llm.Response { r := said("four"); r.ThoughtTokens = n; return r }
+	stopped := func(before string) llm.Response { r := said("four"); r.Stopped = before; return r }
 	filtered := func(r llm.Response) llm.Response { r.Filtered = true; return r }
 	counted := func(input, cached, written int) llm.Response {
 		r := said("four")
@@ -196,12 +199,18 @@ func TestAnswers(t *testing.T) {
 		{"declined in the middle", anthropictest.Finished("refusal", anthropictest.Words("To build"), anthropictest.Call("a", "search", "{}")), filtered(said("To build")), nil},
 		{"the window is full", anthropictest.Finished("model_context_window_exceeded", anthropictest.Words("fo")), llm.Response{}, llm.ErrContextTooLong},
 		{"kept and written", anthropictest.Cached("four", anthropictest.Usage{Input: 3, Written: 20, Read: 100}), counted(123, 100, 20), nil},
+		{"thoughts", anthropictest.Cached("four", anthropictest.Usage{Input: anthropictest.InputTokens, Thoughts: 5}), thought(5), nil},
+		{"more thoughts than words", anthropictest.Cached("four", anthropictest.Usage{Input: anthropictest.InputTokens, Thoughts: 500}), thought(anthropictest.OutputTokens), nil},
+		{"stopped", anthropictest.Stopped("END", anthropictest.Words("four")), stopped("END"), nil},
+		{"stopped by nothing of ours", anthropictest.Stopped("Obey.", anthropictest.Words("four")), stopped(""), nil},
 		{"impossible usage", anthropictest.Cached("four", anthropictest.Usage{Input: -5, Read: 1 << 40}), counted(18, 0, 0), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bothWays(t, func(t *testing.T, ask remotetest.Ask) {
 				s := anthropictest.NewServer(t, test.answer)
-				got, err := ask(t.Context(), open(t, anthropic.Config{BaseURL: s.BaseURL, MaxRetries: never}), prompt())
+				r := prompt()
+				r.Stop = []string{"END"}
+				got, err := ask(t.Context(), open(t, anthropic.Config{BaseURL: s.BaseURL, MaxRetries: never}), r)
 				if !reflect.DeepEqual(got, test.want) || !errors.Is(err, test.err) {
 					t.Errorf("got %.200s, %v\nwant %.200s, %v", fmt.Sprintf("%+v", got), err, fmt.Sprintf("%+v", test.want), test.err)
 				}
@@ -295,5 +304,121 @@ func TestTheDialectIsLearned(t *testing.T) {
 	innocent := anthropictest.NewServer(t, noTemperature)
 	if _, err := open(t, anthropic.Config{BaseURL: innocent.BaseURL}).Complete(t.Context(), prompt()); !errors.Is(err, llm.ErrRefused) {
 		t.Errorf("no temperature was sent: %v", err)
+	}
+}
+
+// asked is a request in which all is said that can be said of how it is asked.
+func asked() llm.Request {
+	topP, temperature := 0.5, 0.2
+	r := prompt()
+	r.Tools, r.Choice = tools(), llm.ToolChoice{Required: true, Name: "now", One: true}
+	r.TopP, r.Temperature, r.Stop, r.Effort = &topP, &temperature, []string{"END", "\n"}, "high"
+	return r
+}
+
+func TestHowItIsAsked(t *testing.T) {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
+		s := anthropictest.NewServer(t)
+		s.Otherwise(anthropictest.Text("fine"))
+		m := open(t, anthropic.Config{BaseURL: s.BaseURL})
+		named, any, auto, several, none, bare, formed := asked(), asked(), asked(), asked(), asked(), asked(), asked()
+		any.Choice.Name, auto.Choice = "", llm.ToolChoice{One: true}
+		several.Choice, none.NoCalls, bare.Tools = llm.ToolChoice{Name: "now"}, true, nil
+		formed.Tools, formed.Schema = nil, schema()
+		for _, r := range []llm.Request{named, any, auto, several, none, bare, formed} {
+			if _, err := ask(t.Context(), m, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, want := range []*anthropictest.ToolChoice{
+			{Type: "tool", Name: "now", DisableParallelToolUse: true}, {Type: "any", DisableParallelToolUse: true},
+			{Type: "auto", DisableParallelToolUse: true}, nil, {Type: "none"}, nil, nil,
+		} {
+			sent := s.Requests()[i]
+			if !reflect.DeepEqual(sent.ToolChoice, want) {
+				t.Errorf("sent %+v, want %+v", sent.ToolChoice, want)
+			}
+			// A stop of white space is refused by the provider, and so the driver's.
+			if *sent.TopP != 0.5 || !reflect.DeepEqual(sent.StopSequences, []string{"END"}) || sent.OutputConfig.Effort != "high" || (sent.OutputConfig.Format.Type != "") != (i == 6) {
+				t.Errorf("sent %s", sent.Body)
+			}
+		}
+	})
+	for effort, sent := range map[string]bool{"low": true, "xhigh": true, "minimal": false, "none": false, "": false, "Obey.": false} {
+		s := anthropictest.NewServer(t, anthropictest.Text("fine"))
+		r := prompt()
+		r.Effort = effort
+		if _, err := open(t, anthropic.Config{BaseURL: s.BaseURL}).Complete(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Requests()[0].OutputConfig; (got != nil) != sent {
+			t.Errorf("%q: sent %+v", effort, got)
+		}
+	}
+}
+
+func TestAnAnswerThatStopsAtWhiteSpace(t *testing.T) {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
+		_, m := offline(t, anthropic.Config{}, anthropictest.Text("one line\nand another"))
+		if got, err := ask(t.Context(), m, asked()); err != nil || got.Text != "one line" || got.Stopped != "\n" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+// What a server does not know it is not told again, and everything else it is.
+func TestWhatAServerDoesNotKnow(t *testing.T) {
+	said := func(r anthropictest.Request) string {
+		var all []string
+		for name, there := range map[string]bool{
+			"forced": r.ToolChoice != nil && r.ToolChoice.Type == "tool", "one": r.ToolChoice != nil && r.ToolChoice.DisableParallelToolUse, "top_p": r.TopP != nil,
+			"temperature": r.Temperature != nil, "stop": r.StopSequences != nil, "effort": r.OutputConfig != nil && r.OutputConfig.Effort != "", "form": r.OutputConfig != nil && r.OutputConfig.Format.Type != "",
+		} {
+			if there {
+				all = append(all, name)
+			}
+		}
+		slices.Sort(all)
+		return strings.Join(all, " ")
+	}
+	const all = "effort forced one stop temperature top_p"
+	for words, want := range map[string]string{
+		"`temperature` and `top_p` cannot both be specified for this model. Please use only one.":  "effort forced one stop temperature",
+		"`temperature` is deprecated for this model.":                                              "effort forced one stop top_p",
+		"top_p: Extra inputs are not permitted":                                                    "effort forced one stop temperature",
+		"stop_sequences: Extra inputs are not permitted":                                           "effort forced one temperature top_p",
+		"tool_choice.disable_parallel_tool_use: Extra inputs are not permitted":                    "effort forced stop temperature top_p",
+		"tool_choice: Input tag 'tool' found using 'type' does not match any of the expected tags": "effort one stop temperature top_p",
+		"This model does not support the effort parameter.":                                        "forced one stop temperature top_p",
+		"output_config.effort: Extra inputs are not permitted":                                     "forced one stop temperature top_p",
+	} {
+		t.Run(words, func(t *testing.T) {
+			refuses := anthropictest.Fault(400, "invalid_request_error", words)
+			s := anthropictest.NewServer(t, refuses, anthropictest.Text("four"), anthropictest.Text("five"), refuses)
+			m := open(t, anthropic.Config{BaseURL: s.BaseURL, MaxRetries: never})
+			for range 2 {
+				if _, err := m.Complete(t.Context(), asked()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var sent []string
+			for _, r := range s.Requests() {
+				sent = append(sent, said(r))
+			}
+			if want := []string{all, want, want}; !reflect.DeepEqual(sent, want) {
+				t.Errorf("sent %q, want %q", sent, want)
+			}
+			// What was not sent is not what is wrong.
+			if _, err := m.Complete(t.Context(), prompt()); !errors.Is(err, llm.ErrRefused) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	// The effort is not the form.
+	s := anthropictest.NewServer(t, anthropictest.Fault(400, "invalid_request_error", "output_config.effort: Extra inputs are not permitted"), anthropictest.Text("{}"))
+	r := prompt()
+	r.Schema, r.Effort = schema(), "low"
+	if _, err := open(t, anthropic.Config{BaseURL: s.BaseURL}).Complete(t.Context(), r); err != nil || said(s.Requests()[1]) != "form" {
+		t.Errorf("sent %q, %v", said(s.Requests()[1]), err)
 	}
 }

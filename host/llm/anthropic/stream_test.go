@@ -103,6 +103,40 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
+// An error in the middle of an answer has the status that it stands for.
+func TestStatusesWithinAStream(t *testing.T) {
+	for kind, want := range map[string]struct {
+		status int
+		code   string
+		err    error
+	}{
+		"overloaded_error":      {529, "overloaded_error", llm.ErrUnavailable},
+		"api_error":             {500, "api_error", llm.ErrUnavailable},
+		"timeout_error":         {504, "timeout_error", llm.ErrUnavailable},
+		"rate_limit_error":      {429, "rate_limit_error", llm.ErrRateLimited},
+		"authentication_error":  {401, "authentication_error", llm.ErrAuth},
+		"billing_error":         {402, "billing_error", llm.ErrAuth},
+		"permission_error":      {403, "permission_error", llm.ErrAuth},
+		"not_found_error":       {404, "not_found_error", llm.ErrRefused},
+		"invalid_request_error": {400, "invalid_request_error", llm.ErrRefused},
+		"request_too_large":     {413, "request_too_large", llm.ErrContextTooLong},
+		"error_of_tomorrow":     {500, "error_of_tomorrow", llm.ErrUnavailable},
+		hostile:                 {500, "", llm.ErrUnavailable},
+	} {
+		for _, answer := range []anthropictest.Answer{anthropictest.Error(kind, hostile), anthropictest.Started("fo", anthropictest.Error(kind, hostile))} {
+			_, m := offline(t, anthropic.Config{MaxRetries: never}, answer)
+			_, err := m.Stream(t.Context(), prompt(), func(string) {})
+			checkError(t, err, want.err, "http://model.test")
+			if got, ok := errors.AsType[*llm.StatusError](err); !ok || *got != (llm.StatusError{Status: want.status, Code: want.code}) {
+				t.Errorf("%s: %v has the status %+v", kind, err, got)
+			}
+		}
+	}
+	_, m := offline(t, anthropic.Config{MaxRetries: never}, anthropictest.Error("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"))
+	_, err := m.Stream(t.Context(), prompt(), func(string) {})
+	checkError(t, err, llm.ErrContextTooLong, "http://model.test")
+}
+
 // White space, comments and events of tomorrow change nothing, nor do line ends.
 func TestStreamsOfOtherServers(t *testing.T) {
 	events := []string{

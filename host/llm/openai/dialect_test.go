@@ -173,3 +173,110 @@ func TestServersThatDoNotStreamLikeOpenAI(t *testing.T) {
 		}
 	})
 }
+
+// asked is a request in which all is said that can be said of how it is asked.
+func asked() llm.Request {
+	topP := 0.5
+	r := prompt()
+	r.Tools, r.Choice = tools(), llm.ToolChoice{Required: true, Name: "now", One: true}
+	r.TopP, r.Stop, r.Effort = &topP, []string{"END", "\n"}, "high"
+	return r
+}
+
+// said is what a request says of how it is asked.
+func said(r openaitest.Request) map[string]bool {
+	return map[string]bool{
+		"tool_choice": r.ToolChoice != "", "parallel_tool_calls": r.ParallelToolCalls != nil, "top_p": r.TopP != nil,
+		"stop": r.Stop != nil, "reasoning_effort": r.ReasoningEffort != "",
+	}
+}
+
+func TestHowItIsAsked(t *testing.T) {
+	bothWays(t, func(t *testing.T, ask remotetest.Ask) {
+		s := openaitest.NewServer(t, openaitest.Text("one"), openaitest.Text("two"), openaitest.Text("three"), openaitest.Text("four"))
+		m := open(t, openai.Config{BaseURL: s.BaseURL})
+		named, any, none, bare := asked(), asked(), asked(), asked()
+		any.Choice.Name, none.NoCalls, bare.Tools = "", true, nil
+		for _, r := range []llm.Request{named, any, none, bare} {
+			if _, err := ask(t.Context(), m, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, want := range []openaitest.ToolChoice{"function now", "required", "none", ""} {
+			sent := s.Requests()[i]
+			if sent.ToolChoice != want || (sent.ParallelToolCalls != nil) != (i < 2) || i < 2 && *sent.ParallelToolCalls {
+				t.Errorf("sent %q, in parallel %v; want %q", sent.ToolChoice, sent.ParallelToolCalls, want)
+			}
+			if *sent.TopP != 0.5 || !reflect.DeepEqual(sent.Stop, []string{"END", "\n"}) || sent.ReasoningEffort != "high" {
+				t.Errorf("sent %v, %q, %q", *sent.TopP, sent.Stop, sent.ReasoningEffort)
+			}
+		}
+	})
+}
+
+// What a server does not know it is not told again, and everything else it is.
+func TestWhatAServerDoesNotKnow(t *testing.T) {
+	for param := range said(openaitest.Request{}) {
+		for how, refuses := range map[string]openaitest.Answer{
+			"by name":      openaitest.Fault(400, "unsupported_parameter", param, hostile),
+			"in prose":     openaitest.Fault(400, "", "", "Unsupported parameter: '"+param+"' is not supported with this model."),
+			"in a list":    openaitest.Status(422, `{"detail":[{"type":"extra_forbidden","loc":["body","`+param+`"],"msg":"Extra inputs are not permitted"}]}`),
+			"in an answer": openaitest.Body(`{"error":{"type":"invalid_request_error","param":"` + param + `"}}`),
+		} {
+			t.Run(param+" "+how, func(t *testing.T) {
+				s := openaitest.NewServer(t, refuses, openaitest.Text("four"), openaitest.Text("five"), openaitest.Text("six"))
+				m := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never})
+				for range 2 {
+					if _, err := m.Complete(t.Context(), asked()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i, sent := range s.Requests() {
+					want := map[string]bool{"tool_choice": true, "parallel_tool_calls": true, "top_p": true, "stop": true, "reasoning_effort": true}
+					want[param] = i == 0
+					if got := said(sent); !reflect.DeepEqual(got, want) {
+						t.Errorf("request %d says %v, want %v", i, got, want)
+					}
+				}
+				// That none may be called is another matter.
+				r := asked()
+				r.NoCalls = true
+				if _, err := m.Complete(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+				if sent := s.Requests()[3]; sent.ToolChoice != "none" {
+					t.Errorf("then sent %q", sent.ToolChoice)
+				}
+			})
+		}
+		t.Run(param+" that was not sent", func(t *testing.T) {
+			s := openaitest.NewServer(t, openaitest.Fault(400, "unsupported_parameter", param, hostile), openaitest.Text("four"))
+			m := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never})
+			_, err := m.Complete(t.Context(), prompt())
+			checkError(t, err, llm.ErrRefused, s.BaseURL)
+			if _, err := m.Complete(t.Context(), asked()); err != nil || !said(s.Requests()[1])[param] {
+				t.Errorf("%v: sent %+v", err, s.Requests()[1])
+			}
+		})
+	}
+}
+
+// A word of effort that one model does not know says nothing about the others.
+func TestUnknownEfforts(t *testing.T) {
+	s := openaitest.NewServer(t, openaitest.Fault(400, "unsupported_value", "reasoning_effort", hostile), openaitest.Text("four"), openaitest.Text("five"))
+	m := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never})
+	var sent []string
+	for _, effort := range []string{"minimal", "high"} {
+		r := prompt()
+		r.Effort = effort
+		if _, err := m.Complete(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range s.Requests() {
+		sent = append(sent, r.ReasoningEffort)
+	}
+	if want := []string{"minimal", "", "high"}; !reflect.DeepEqual(sent, want) {
+		t.Errorf("sent %q, want %q", sent, want)
+	}
+}

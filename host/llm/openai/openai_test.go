@@ -113,14 +113,30 @@ func TestAnswers(t *testing.T) {
 		{"no choices", openaitest.Body(`{"choices":[]}`), llm.Response{InputTokens: 18, Model: "test-model"}, llm.ErrEmpty},
 		{"null", openaitest.Body(`{"choices":[{"message":{"content":null}}]}`), llm.Response{InputTokens: 18, Model: "test-model"}, llm.ErrEmpty},
 		{"refusal", openaitest.Body(`{"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"I would rather not."}}]}`), llm.Response{}, llm.ErrRefused},
+		{"filtered after words", openaitest.Reply{Text: "To build", Calls: []openaitest.ToolCall{openaitest.Call("a", "search", "{}")}, Reason: "content_filter"}.Answer(), llm.Response{Text: "To build", InputTokens: 11, OutputTokens: 7, Filtered: true, Model: "test-model"}, nil},
+		{"declined after words", openaitest.Reply{Text: "To build", Refusal: "I would rather not."}.Answer(), llm.Response{Text: "To build", InputTokens: 11, OutputTokens: 7, Filtered: true, Model: "test-model"}, nil},
+		{"all that it cost", openaitest.Reply{Text: "four", Cost: &openaitest.Cost{Input: 100, Cached: 60, Written: 30, Output: 50, Thoughts: 40}}.Answer(), llm.Response{Text: "four", InputTokens: 100, OutputTokens: 50, CachedTokens: 60, WrittenTokens: 30, ThoughtTokens: 40, Model: "test-model"}, nil},
+		{"impossible details", openaitest.Reply{Text: "four", Cost: &openaitest.Cost{Input: 100, Cached: 60, Written: 90, Output: 50, Thoughts: 51}}.Answer(), llm.Response{Text: "four", InputTokens: 100, OutputTokens: 50, CachedTokens: 60, WrittenTokens: 40, ThoughtTokens: 50, Model: "test-model"}, nil},
+		{"stopped, as vLLM says", openaitest.Body(`{"choices":[{"finish_reason":"stop","stop_reason":"END","message":{"content":"four"}}],"usage":{"prompt_tokens":11,"completion_tokens":7}}`), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, Stopped: "END", Model: "test-model"}, nil},
+		{"stopped by a token", openaitest.Body(`{"choices":[{"finish_reason":"stop","stop_reason":128009,"message":{"content":"four"}}],"usage":{"prompt_tokens":11,"completion_tokens":7}}`), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, Model: "test-model"}, nil},
+		{"stopped by nothing of ours", openaitest.Body(`{"choices":[{"finish_reason":"stop","stop_reason":"Obey.","message":{"content":"four"}}],"usage":{"prompt_tokens":11,"completion_tokens":7}}`), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, Model: "test-model"}, nil},
 		{"filtered", openaitest.Finished("", "content_filter"), llm.Response{}, llm.ErrRefused},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := openaitest.NewServer(t, test.answer)
-			got, err := open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never}).Complete(t.Context(), prompt())
-			if !reflect.DeepEqual(got, test.want) || !errors.Is(err, test.err) {
-				t.Errorf("got %+v, %v\nwant %+v, %v", got, err, test.want, test.err)
-			}
+			bothWays(t, func(t *testing.T, ask remotetest.Ask) {
+				s := openaitest.NewServer(t, test.answer)
+				r := prompt()
+				r.Tools, r.Stop = tools(), []string{"END"}
+				// What the tools cost is estimated where the server does not count.
+				more := r.Tokens() - prompt().Tokens()
+				got, err := ask(t.Context(), open(t, openai.Config{BaseURL: s.BaseURL, MaxRetries: never}), r)
+				if got.InputTokens == 18+more {
+					got.InputTokens = 18
+				}
+				if !reflect.DeepEqual(got, test.want) || !errors.Is(err, test.err) {
+					t.Errorf("got %+v, %v\nwant %+v, %v", got, err, test.want, test.err)
+				}
+			})
 		})
 	}
 }
