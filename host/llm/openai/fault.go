@@ -76,8 +76,10 @@ func (c complaint) status() int {
 			return http.StatusForbidden
 		case "model_not_found", "not_found_error":
 			return http.StatusNotFound
-		case "service_unavailable", "overloaded_error", "server_overloaded":
+		case "service_unavailable", "server_overloaded":
 			return http.StatusServiceUnavailable
+		case "overloaded_error":
+			return 529 // as it is with Anthropic, behind a gateway
 		case "invalid_request_error", "BadRequestError", "invalid_prompt":
 			return http.StatusBadRequest
 		}

@@ -295,6 +295,35 @@ func TestStreamFaults(t *testing.T) {
 	}
 }
 
+// An error in place of an answer, or in the middle of one, has the status that it
+// stands for.
+func TestStatusesWithinAnAnswer(t *testing.T) {
+	for said, want := range map[string]llm.StatusError{
+		`{"message":"` + hostile + `"}`:                                                {Status: 500},
+		`{"code":502,"message":"x"}`:                                                   {Status: 502},
+		`{"code":"rate_limit_exceeded","type":"requests"}`:                             {Status: 429, Code: "rate_limit_exceeded"},
+		`{"type":"rate_limit_error","code":null}`:                                      {Status: 429, Code: "rate_limit_error"},
+		`{"code":"insufficient_quota"}`:                                                {Status: 429, Code: "insufficient_quota"},
+		`{"code":"invalid_api_key"}`:                                                   {Status: 401, Code: "invalid_api_key"},
+		`{"type":"permission_error"}`:                                                  {Status: 403, Code: "permission_error"},
+		`{"code":"model_not_found","type":"invalid_request_error"}`:                    {Status: 404, Code: "model_not_found"},
+		`{"type":"invalid_request_error","code":"` + hostile + `"}`:                    {Status: 400},
+		`{"code":"context_length_exceeded","type":"invalid_request_error"}`:            {Status: 400, Code: "context_length_exceeded"},
+		`{"code":"server_overloaded"}`:                                                 {Status: 503, Code: "server_overloaded"},
+		`{"type":"overloaded_error"}`:                                                  {Status: 529, Code: "overloaded_error"},
+		`{"type":"server_error","message":"The server had an error while processing"}`: {Status: 500, Code: "server_error"},
+	} {
+		data := `{"error":` + said + `}`
+		for _, answer := range []openaitest.Answer{openaitest.Body(data), openaitest.Stream(openaitest.Event(data)), openaitest.Stream(openaitest.Piece("fo"), openaitest.Event(data))} {
+			_, m := offline(t, openai.Config{MaxRetries: never}, answer)
+			_, err := m.Stream(t.Context(), prompt(), func(string) {})
+			if got, ok := errors.AsType[*llm.StatusError](err); !ok || *got != want {
+				t.Errorf("%s: %v has the status %+v, want %+v", said, err, got, want)
+			}
+		}
+	}
+}
+
 // A server that was alive may be so again; a page is no server of the protocol.
 func TestAStreamThatOnlyBegan(t *testing.T) {
 	for body, passing := range map[string]bool{": PROCESSING": true, "": true, "id: 1\n\n": true, "<html>\n": false} {
