@@ -51,6 +51,11 @@ var protocol = remotetest.Protocol[anthropictest.Request]{
 	},
 	NoStop: anthropictest.Fault(400, "invalid_request_error", "stop_sequences: Extra inputs are not permitted"),
 	Seen:   func(r anthropictest.Request) []llm.Image { return r.Messages[len(r.Messages)-1].Images() },
+	Paced:  anthropictest.Paced,
+	Streaming: func(r anthropictest.Request) anthropictest.Request {
+		r.Stream = true
+		return r
+	},
 	HoldsRequest: func(err error) bool {
 		_, ok := errors.AsType[*sdk.Error](err)
 		return ok
@@ -69,6 +74,10 @@ var (
 )
 
 func TestDriver(t *testing.T) { protocol.Test(t) }
+
+func BenchmarkPieces(b *testing.B) { protocol.BenchmarkPieces(b) }
+
+func BenchmarkRequest(b *testing.B) { protocol.BenchmarkRequest(b) }
 
 // heard is what a Stream gave out.
 type heard struct {

@@ -40,6 +40,11 @@ var protocol = remotetest.Protocol[openaitest.Request]{
 	},
 	NoStop: openaitest.Fault(400, "unsupported_parameter", "stop", hostile),
 	Seen:   func(r openaitest.Request) []llm.Image { return r.Messages[len(r.Messages)-1].Images() },
+	Paced:  openaitest.Paced,
+	Streaming: func(r openaitest.Request) openaitest.Request {
+		r.Stream = true
+		return r
+	},
 	HoldsRequest: func(err error) bool {
 		_, ok := errors.AsType[*sdk.Error](err)
 		return ok
@@ -57,6 +62,10 @@ var (
 )
 
 func TestDriver(t *testing.T) { protocol.Test(t) }
+
+func BenchmarkPieces(b *testing.B) { protocol.BenchmarkPieces(b) }
+
+func BenchmarkRequest(b *testing.B) { protocol.BenchmarkRequest(b) }
 
 func limited(maxOutput int, temperature float64) llm.Request {
 	r := prompt()

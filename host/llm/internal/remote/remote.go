@@ -51,6 +51,9 @@ const (
 	mostRetries       = 10
 	firstDelay        = 500 * time.Millisecond
 	maxDelay          = 20 * time.Second
+	// maxIdle is how many connections are kept for the next request: as many as
+	// people who may talk at the same time, or some of them wait for a handshake.
+	maxIdle = 64
 )
 
 // String names the model and the host of the server, if BaseURL does.
@@ -107,7 +110,7 @@ func (c Config) Open() (*Endpoint, error) {
 		e.retries = 0
 	}
 	client := http.Client{Transport: &http.Transport{
-		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
 	}}
 	if c.HTTPClient != nil {
 		client = *c.HTTPClient

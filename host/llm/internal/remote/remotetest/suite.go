@@ -1,6 +1,7 @@
 package remotetest
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -46,6 +47,10 @@ type Protocol[R any] struct {
 	BrokenOff, Endless Answer[R]
 	// Read returns the last text of a request, and whether it has a temperature.
 	Read func(R) (text string, temperature bool)
+	// Streaming returns a request that is for a stream.
+	Streaming func(R) R
+	// Paced streams pieces, each when the channel gives a value.
+	Paced func(next <-chan struct{}, pieces ...string) Answer[R]
 	// Seen returns the pictures of the last message of a request.
 	Seen func(R) []llm.Image
 	// HoldsRequest reports whether an error is the SDK's, which holds the request.
@@ -759,5 +764,75 @@ func (p Protocol[R]) testStatus(t *testing.T) {
 	_, err := m.Complete(t.Context(), Prompt())
 	if got, ok := errors.AsType[*llm.StatusError](err); !ok || got.RetryAfter != 90*time.Second {
 		t.Errorf("%v has the status %+v", err, got)
+	}
+}
+
+// BenchmarkPieces measures how long a piece of a stream is on its way: the server sends the
+// next one when the last was heard, by a driver, or by who reads bytes alone and knows
+// nothing of the protocol.
+func (p Protocol[R]) BenchmarkPieces(b *testing.B) {
+	r := Prompt()
+	b.Run("driver", func(b *testing.B) {
+		next := make(chan struct{}, 1)
+		s := p.serve(b, p.Paced(next, slices.Repeat([]string{"word "}, b.N)...))
+		m := p.Open(b, remote.Config{BaseURL: s.BaseURL, MaxRetries: Never})
+		next <- struct{}{}
+		b.ResetTimer()
+		heard := 0
+		if _, err := m.Stream(b.Context(), r, func(string) {
+			if heard++; heard < b.N {
+				next <- struct{}{}
+			}
+		}); err != nil || heard != b.N {
+			b.Fatalf("heard %d of %d, %v", heard, b.N, err)
+		}
+	})
+	b.Run("bytes", func(b *testing.B) {
+		next := make(chan struct{}, 1)
+		answer := p.Paced(next, slices.Repeat([]string{"word "}, b.N)...)
+		sent := p.Streaming(*new(R))
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r, sent) }))
+		b.Cleanup(server.Close)
+		response, err := http.Get(server.URL)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer response.Body.Close()
+		next <- struct{}{}
+		b.ResetTimer()
+		lines := bufio.NewReader(response.Body)
+		for heard := 0; heard < b.N; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				b.Fatal(err)
+			}
+			if strings.Contains(line, "word ") {
+				if heard++; heard < b.N {
+					next <- struct{}{}
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkRequest measures what asking costs beside the server and the network: a
+// conversation of 200 messages is written, and an answer of few words read.
+func (p Protocol[R]) BenchmarkRequest(b *testing.B) {
+	r := llm.Request{System: strings.Repeat("Be kind. ", 100), Tools: Tools()}
+	for i := range 199 {
+		role := []llm.Role{llm.RoleUser, llm.RoleAssistant}[i%2]
+		r.Messages = append(r.Messages, llm.Message{Role: role, Text: strings.Repeat("Some words of a talk. ", 25)})
+	}
+	whole := httptest.NewRecorder()
+	p.Text("four")(whole, httptest.NewRequest(http.MethodPost, "/", nil), *new(R))
+	m := p.Open(b, remote.Config{BaseURL: p.offline(), MaxRetries: Never, HTTPClient: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		_, err := io.Copy(io.Discard, r.Body)
+		return &http.Response{StatusCode: http.StatusOK, Header: whole.Header(), Body: io.NopCloser(bytes.NewReader(whole.Body.Bytes()))}, err
+	})}})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.Complete(b.Context(), r); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
