@@ -18,7 +18,7 @@ const (
 	maxLookups = 64
 	// maxPlaces is how many sessions with the same beginning are looked at: what is
 	// asked anew again and again has many.
-	maxPlaces = 8
+	maxPlaces = 32
 	// maxTailRead is how many messages from the end of a named session the end of a
 	// conversation is compared with.
 	maxTailRead = 4096
