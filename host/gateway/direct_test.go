@@ -62,3 +62,12 @@ func direct(base string) func(context.Context, host.Conversation) (host.Relayed,
 		return out, nil
 	}
 }
+
+type both struct {
+	*host.Host
+	relay func(context.Context, host.Conversation) (host.Relayed, error)
+}
+
+func (s both) Relay(ctx context.Context, c host.Conversation) (host.Relayed, error) {
+	return s.relay(ctx, c)
+}

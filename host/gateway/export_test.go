@@ -7,11 +7,23 @@ import (
 	"github.com/gloveboxhq/glovebox/host"
 )
 
-// NewFor is New with something in place of the host; its streams say that they live
-// that often.
-func NewFor(c Config, h relayer, alive time.Duration) http.Handler {
+// Bounds are those of a handler that a test may change; zero leaves one as it is.
+type Bounds struct {
+	// Alive is how long a stream is silent before it says that it lives.
+	Alive time.Duration
+	// Room is how many bytes of bodies may be in memory.
+	Room int
+}
+
+// NewFor is New with something in place of the host.
+func NewFor(c Config, h relayer, b Bounds) http.Handler {
 	s := newServer(c, h)
-	s.alive = alive
+	if b.Alive != 0 {
+		s.alive = b.Alive
+	}
+	if b.Room != 0 {
+		s.room = newAllotment(b.Room)
+	}
 	return s.handler()
 }
 

@@ -122,7 +122,7 @@ func serve(t testing.TB, options ...func(*setup)) *system {
 	handler := gateway.NewFor(gateway.Config{
 		Host: h, HostConfig: up.host, Now: time.now, Log: log,
 		User: func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User },
-	}, standIn{h, direct(up.host.Model.BaseURL)}, 15e9)
+	}, both{h, direct(up.host.Model.BaseURL)}, gateway.Bounds{})
 	s.url = listen(t, control.New(control.Config{
 		Host: h, HostConfig: up.host, Tokens: tokens, Now: time.now, Log: log,
 		Mounts: []control.Mount{{Patterns: gateway.Patterns, Access: control.ForUser, Handler: handler, Refuse: gateway.Refuse}},

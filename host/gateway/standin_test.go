@@ -1,18 +1,388 @@
 package gateway_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/gateway"
+	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/memory"
 )
 
 // standIn is a host whose turns are those of a test: for what a real one does only
 // by bad luck.
 type standIn struct {
-	*host.Host
 	relay func(context.Context, host.Conversation) (host.Relayed, error)
 }
 
 func (s standIn) Relay(ctx context.Context, c host.Conversation) (host.Relayed, error) {
 	return s.relay(ctx, c)
+}
+
+func (standIn) Agents() []host.AgentInfo { return []host.AgentInfo{{Name: "jeeves"}} }
+
+func (standIn) Store() memory.Store { return nil }
+
+// userKey is where a request's context has the name of its user.
+type userKey struct{}
+
+// behind is the gateway before a stand-in. The header User of a request says whose it
+// is.
+func behind(t *testing.T, b gateway.Bounds, hostTools bool, relay func(context.Context, host.Conversation) (host.Relayed, error)) http.Handler {
+	t.Helper()
+	users := map[string]memory.UserID{"": memory.NewID[memory.UserID](), "other": memory.NewID[memory.UserID]()}
+	config := gateway.Config{
+		Log:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+		User: func(ctx context.Context) memory.UserID { return users[fmt.Sprint(ctx.Value(userKey{}))] },
+	}
+	config.HostConfig.Server.Gateway.HostTools = hostTools
+	handler := gateway.NewFor(config, standIn{relay}, b)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, r.Header.Get("User"))))
+	})
+}
+
+// answered is what comes of a turn that ends with a text.
+func answered(text string) host.Relayed {
+	return host.Relayed{Message: memory.Message{ID: memory.NewID[memory.MessageID](), Blocks: []memory.Block{memory.Text(text)}}}
+}
+
+var somewhere = host.Placed{Session: memory.NewID[memory.SessionID](), New: true, Added: 1}
+
+// recorder keeps what a handler writes, and lets others wait for it.
+type recorder struct {
+	mu     sync.Mutex
+	more   sync.Cond
+	status int
+	head   http.Header
+	body   strings.Builder
+	// broken is what every write fails with, if it is not nil.
+	broken error
+	// reading and writing are the deadlines that were set.
+	reading, writing []time.Time
+}
+
+func newRecorder() *recorder {
+	w := &recorder{head: http.Header{}}
+	w.more.L = &w.mu
+	return w
+}
+
+func (w *recorder) Header() http.Header { return w.head }
+
+func (w *recorder) WriteHeader(status int) { w.status = status }
+
+func (w *recorder) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != nil {
+		return 0, w.broken
+	}
+	w.more.Broadcast()
+	return w.body.Write(b)
+}
+
+func (w *recorder) Flush() {}
+
+func (w *recorder) SetReadDeadline(t time.Time) error {
+	w.reading = append(w.reading, t)
+	return nil
+}
+
+func (w *recorder) SetWriteDeadline(t time.Time) error {
+	w.writing = append(w.writing, t)
+	return nil
+}
+
+// seen waits until a text was written.
+func (w *recorder) seen(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for !strings.Contains(w.body.String(), text) {
+		w.more.Wait()
+	}
+}
+
+func (w *recorder) breakOff(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = err
+}
+
+// contents puts together what the chunks of a stream say.
+func (w *recorder) contents() string {
+	var b strings.Builder
+	for line := range strings.Lines(w.body.String()) {
+		if _, rest, ok := strings.Cut(line, `"delta":{"content":"`); ok {
+			text, _, _ := strings.Cut(rest, `"`)
+			b.WriteString(text)
+		}
+	}
+	return b.String()
+}
+
+// asking is a request for a chat completion.
+func asking(ctx context.Context, body io.Reader) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, "POST", "/v1/chat/completions", body)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+func askingStream(ctx context.Context) *http.Request {
+	return asking(ctx, strings.NewReader(chatting(`"stream":true`)))
+}
+
+// What the model says before it calls tools of the host, or has to be asked again,
+// is no part of the answer: no client is told what the answer does not say.
+func TestStreamTakesNothingBack(t *testing.T) {
+	// Each of these waits until the text behind it was written, if there is one.
+	type step struct {
+		event host.Event
+		seen  string
+	}
+	text := func(piece, seen string) step { return step{host.Event{Text: piece}, seen} }
+	restart := step{event: host.Event{Restart: true}}
+	const good, bad = `"content":"Good"`, `"content":"Bad"`
+	for name, test := range map[string]struct {
+		hostTools bool
+		steps     []step
+		says      string
+		fails     bool
+	}{
+		"in order":                           {false, []step{text("Good", good), text(" day.", "")}, "Good day.", false},
+		"no pieces":                          {false, nil, "Good day.", false},
+		"the last piece is missing":          {false, []step{text("Good", good)}, "Good day.", false},
+		"begun anew before anybody was told": {true, []step{text("Let me see.", ""), restart, text("Good day.", "")}, "Good day.", false},
+		"tools of the host":                  {true, []step{text("Let me see.", ""), restart, {event: host.Event{Tool: "memory_search"}}, text("Good", ""), text(" day.", "")}, "Good day.", false},
+		"begun anew, the same":               {false, []step{text("Good", good), restart, text("Good day.", "")}, "Good day.", false},
+		"begun anew, otherwise":              {false, []step{text("Bad", bad), restart, text("Good day.", "")}, "Bad", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newRecorder()
+			handler := behind(t, gateway.Bounds{}, test.hostTools, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+				c.OnPlaced(somewhere)
+				for _, s := range test.steps {
+					c.OnEvent(s.event)
+					w.seen(s.seen)
+				}
+				return answered("Good day."), nil
+			})
+			handler.ServeHTTP(w, askingStream(t.Context()))
+			if got := w.contents(); got != test.says {
+				t.Errorf("it says %q, want %q", got, test.says)
+			}
+			if failed := strings.Contains(w.body.String(), `"code":"answer_taken_back"`); failed != test.fails || failed == strings.HasSuffix(w.body.String(), "data: [DONE]\n\n") {
+				t.Error(w.body.String())
+			}
+			if got := w.head.Get(gateway.SessionHeader); got != somewhere.Session.String() {
+				t.Errorf("the session is %q", got)
+			}
+		})
+	}
+}
+
+// A stream that has nothing to say says that it lives, from when it is known where
+// the conversation is kept; what goes wrong then is an event, and before it a status.
+func TestStreamLives(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		w := newRecorder()
+		handler := behind(t, gateway.Bounds{Alive: time.Millisecond}, false, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+			if early {
+				return host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
+			}
+			c.OnPlaced(somewhere)
+			w.seen(":\n\n:\n\n")
+			return host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
+		})
+		handler.ServeHTTP(w, askingStream(t.Context()))
+		body := w.body.String()
+		if early {
+			if w.status != http.StatusBadGateway || !strings.HasPrefix(body, `{"error":`) || w.head.Get("Content-Type") != "application/json" {
+				t.Errorf("%d %s", w.status, body)
+			}
+			continue
+		}
+		if w.status != 0 || w.head.Get(gateway.SessionHeader) == "" || !strings.HasPrefix(w.head.Get("Content-Type"), "text/event-stream") {
+			t.Errorf("%d %v", w.status, w.head)
+		}
+		if end := strings.TrimLeft(body, ":\n"); !strings.HasPrefix(end, `data: {"error":{"message":"`) || strings.Contains(body, "[DONE]") {
+			t.Errorf("%s", body)
+		}
+	}
+}
+
+// Who goes away ends the turn, which the handler waits for; a reader who takes
+// nothing is one who has gone.
+func TestStreamEnds(t *testing.T) {
+	for _, how := range []string{"the client goes", "nothing is read"} {
+		t.Run(how, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			w, over := newRecorder(), false
+			handler := behind(t, gateway.Bounds{}, false, func(turn context.Context, c host.Conversation) (host.Relayed, error) {
+				c.OnPlaced(somewhere)
+				c.OnEvent(host.Event{Text: "Good"})
+				w.seen("Good")
+				if how == "the client goes" {
+					leave()
+				} else {
+					w.breakOff(os.ErrDeadlineExceeded)
+					c.OnEvent(host.Event{Text: " day."})
+				}
+				<-turn.Done()
+				over = true
+				return host.Relayed{}, turn.Err()
+			})
+			handler.ServeHTTP(w, askingStream(ctx))
+			if !over {
+				t.Error("the handler returned before the turn")
+			}
+			if n := len(w.writing); n == 0 || time.Until(w.writing[n-1]) > time.Minute || time.Until(w.writing[n-1]) < 0 {
+				t.Errorf("deadlines of writing: %v", w.writing)
+			}
+		})
+	}
+}
+
+// A panic of the host costs one request, and nothing waits for it.
+func TestStreamPanics(t *testing.T) {
+	handler := behind(t, gateway.Bounds{}, false, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+		c.OnPlaced(somewhere)
+		panic("a mistake")
+	})
+	defer func() {
+		if p := recover(); p != "a mistake" {
+			t.Errorf("recovered %v", p)
+		}
+	}()
+	handler.ServeHTTP(newRecorder(), askingStream(t.Context()))
+}
+
+// failingBody is a body of which nothing comes any more.
+type failingBody struct {
+	first io.Reader
+	err   error
+}
+
+func (b *failingBody) Read(p []byte) (int, error) {
+	if n, err := b.first.Read(p); err == nil {
+		return n, nil
+	}
+	return 0, b.err
+}
+
+// A body comes in time and whole, or is refused; afterwards the connection has no
+// deadline, for an answer takes its time.
+func TestBodyDoesNotCome(t *testing.T) {
+	handler := behind(t, gateway.Bounds{}, false, func(context.Context, host.Conversation) (host.Relayed, error) {
+		t.Error("the host was asked")
+		return host.Relayed{}, nil
+	})
+	for _, test := range []struct {
+		err    error
+		status int
+	}{{os.ErrDeadlineExceeded, http.StatusRequestTimeout}, {io.ErrUnexpectedEOF, http.StatusBadRequest}, {errors.New("reset"), http.StatusBadRequest}} {
+		w := newRecorder()
+		handler.ServeHTTP(w, asking(t.Context(), &failingBody{strings.NewReader(chatting()[:30]), test.err}))
+		if w.status != test.status || !strings.HasPrefix(w.body.String(), `{"error":`) {
+			t.Errorf("%v: %d %s", test.err, w.status, w.body.String())
+		}
+		if n := len(w.reading); n != 2 || time.Until(w.reading[0]) > time.Minute || time.Until(w.reading[0]) < 30*time.Second || !w.reading[1].IsZero() {
+			t.Errorf("deadlines of reading: %v", w.reading)
+		}
+	}
+}
+
+// The bodies that are in memory are bounded, those of one user by half of that, and
+// what was taken is given back.
+func TestBodiesAreBounded(t *testing.T) {
+	const room = 4 << 20
+	entered, release := make(chan struct{}), make(chan struct{})
+	handler := behind(t, gateway.Bounds{Room: room}, false, func(context.Context, host.Conversation) (host.Relayed, error) {
+		entered <- struct{}{}
+		<-release
+		return answered("Good day."), nil
+	})
+	ask := func(user string) *recorder {
+		w := newRecorder()
+		// No length is announced: what comes is what counts.
+		r := asking(t.Context(), io.MultiReader(strings.NewReader(saying(`{"role":"user","content":"`+strings.Repeat("x", room/4)+`"}`))))
+		r.Header.Set("User", user)
+		r.ContentLength = -1
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	var asked sync.WaitGroup
+	asked.Go(func() {
+		if w := ask(""); w.status != http.StatusOK {
+			t.Errorf("the first: %d %s", w.status, w.body.String())
+		}
+	})
+	<-entered
+	if w := ask(""); w.status != http.StatusServiceUnavailable || w.head.Get("Retry-After") != "1" {
+		t.Errorf("the second: %d %s", w.status, w.body.String())
+	}
+	asked.Go(func() {
+		if w := ask("other"); w.status != http.StatusOK {
+			t.Errorf("another user's: %d %s", w.status, w.body.String())
+		}
+	})
+	<-entered
+	close(release)
+	asked.Wait()
+	go func() { <-entered }()
+	if w := ask(""); w.status != http.StatusOK {
+		t.Errorf("after it: %d %s", w.status, w.body.String())
+	}
+}
+
+// A thousand connections that send half a request, or nothing, keep nobody from
+// being answered.
+func TestManyConnections(t *testing.T) {
+	const many = 1000
+	handler := behind(t, gateway.Bounds{}, false, func(context.Context, host.Conversation) (host.Relayed, error) {
+		return answered("Good day."), nil
+	})
+	url := listen(t, handler, slog.New(slog.DiscardHandler))
+	address := strings.TrimPrefix(url, "http://")
+	for i := range many {
+		connection, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Skipf("no more than %d connections can be made here: %v", i, err)
+		}
+		defer connection.Close()
+		switch i % 4 {
+		case 0:
+		case 1:
+			fmt.Fprintf(connection, "POST /v1/chat/comp")
+		case 2:
+			fmt.Fprintf(connection, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 33554432\r\n\r\n{\"model\":")
+		case 3:
+			fmt.Fprintf(connection, "\x16\x03\x01 GET / \xff\r\n\r\n")
+			if line, err := bufio.NewReader(connection).ReadString('\n'); err == nil && !strings.Contains(line, " 400 ") {
+				t.Fatalf("what is no HTTP is answered %q", line)
+			}
+		}
+	}
+	response, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(chatting()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); response.StatusCode != http.StatusOK || err != nil {
+		t.Errorf("%d %s, %v", response.StatusCode, body, err)
+	}
 }
