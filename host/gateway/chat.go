@@ -575,14 +575,18 @@ type chatTeller struct {
 // whole is the answer to a request that is not streamed.
 func (t *chatTeller) whole(done host.Relayed) any {
 	message := &chatAnswer{Role: "assistant", Annotations: []struct{}{}}
-	if text := textOf(done.Message); text != "" {
+	if text := textOf(done.Message); text != "" || len(done.Calls) == 0 {
 		message.Content = &text
 	}
 	for _, c := range done.Calls {
 		message.ToolCalls = append(message.ToolCalls, chatCall{ID: c.ID, Type: "function", Function: chatFunction{c.Name, string(c.Input)}})
 	}
+	id := chatID + done.Message.ID.String()
+	if done.Message.ID.IsZero() {
+		id = newID(chatID) // there was nothing to store
+	}
 	return chatCompletion{
-		ID: chatID + done.Message.ID.String(), Object: "chat.completion", Created: t.created, Model: t.model,
+		ID: id, Object: "chat.completion", Created: t.created, Model: t.model,
 		Choices: []chatChoice{{Message: message, FinishReason: finishReason(done)}}, Usage: chatUsageOf(done.Response),
 	}
 }

@@ -83,7 +83,7 @@ func TestChatBadInput(t *testing.T) {
 		"audio":                   {saying(`{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"","format":"wav"}}]}`), "messages[0].content[0].type"},
 		"a file":                  {saying(`{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}`), "messages[0].content[0].type"},
 		"a picture of a file":     {saying(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}`), "messages[0].content[0].image_url.url"},
-		"a picture without TLS":   {saying(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://127.0.0.1/x.png"}}]}`), "messages[0].content[0].image_url.url"},
+		"a picture by FTP":        {saying(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"ftp://127.0.0.1/x.png"}}]}`), "messages[0].content[0].image_url.url"},
 		"a picture of text":       {saying(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:text/html;base64,PGI+"}}]}`), "messages[0].content[0].image_url.url"},
 		"a picture not in base64": {saying(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,%%%"}}]}`), "messages[0].content[0].image_url.url"},
 		"a picture of nothing":    {saying(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,"}}]}`), "messages[0].content[0].image_url.url"},

@@ -87,6 +87,7 @@ func faultOf(err error) (_ *fault, known bool) {
 		{llm.ErrRefused, http.StatusBadGateway, "upstream_rejected", ""},
 		{llm.ErrEmpty, http.StatusBadGateway, "upstream_empty", ""},
 		{llm.ErrUnavailable, http.StatusBadGateway, "upstream_unavailable", ""},
+		{errTakenBack, http.StatusBadGateway, "upstream_unavailable", "the model began its answer anew: send the request again"},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, "", "it took too long"},
 		// Of a caller who went away nobody reads it.
 		{context.Canceled, http.StatusServiceUnavailable, "", "the server is stopping"},

@@ -54,12 +54,9 @@ type server struct {
 	host relayer
 	// model is the configuration's name of the model; "" if it has none.
 	model string
-	// held says that what the model says may still be taken back, when it calls a tool
-	// of the host: nobody is told before the turn has ended.
-	held bool
-	user func(context.Context) memory.UserID
-	now  func() time.Time
-	log  *slog.Logger
+	user  func(context.Context) memory.UserID
+	now   func() time.Time
+	log   *slog.Logger
 	// room bounds the bodies that are in memory.
 	room *allotment
 	// alive is how long a stream is silent before it says that it lives.
@@ -76,7 +73,7 @@ func New(c Config) http.Handler {
 
 func newServer(c Config, h relayer) *server {
 	s := &server{
-		host: h, model: c.HostConfig.Model.Name, held: c.HostConfig.Server.Gateway.HostTools, user: c.User, now: c.Now, log: c.Log,
+		host: h, model: c.HostConfig.Model.Name, user: c.User, now: c.Now, log: c.Log,
 		room: newAllotment(maxBodies), alive: keepAlive,
 	}
 	if s.now == nil {

@@ -119,10 +119,10 @@ func serve(t testing.TB, options ...func(*setup)) *system {
 		}
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	handler := gateway.NewFor(gateway.Config{
+	handler := gateway.New(gateway.Config{
 		Host: h, HostConfig: up.host, Now: time.now, Log: log,
 		User: func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User },
-	}, both{h, direct(up.host.Model.BaseURL)}, gateway.Bounds{})
+	})
 	s.url = listen(t, control.New(control.Config{
 		Host: h, HostConfig: up.host, Tokens: tokens, Now: time.now, Log: log,
 		Mounts: []control.Mount{{Patterns: gateway.Patterns, Access: control.ForUser, Handler: handler, Refuse: gateway.Refuse}},

@@ -41,14 +41,13 @@ type userKey struct{}
 
 // behind is the gateway before a stand-in. The header User of a request says whose it
 // is.
-func behind(t *testing.T, b gateway.Bounds, hostTools bool, relay func(context.Context, host.Conversation) (host.Relayed, error)) http.Handler {
+func behind(t *testing.T, b gateway.Bounds, relay func(context.Context, host.Conversation) (host.Relayed, error)) http.Handler {
 	t.Helper()
 	users := map[string]memory.UserID{"": memory.NewID[memory.UserID](), "other": memory.NewID[memory.UserID]()}
 	config := gateway.Config{
 		Log:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 		User: func(ctx context.Context) memory.UserID { return users[fmt.Sprint(ctx.Value(userKey{}))] },
 	}
-	config.HostConfig.Server.Gateway.HostTools = hostTools
 	handler := gateway.NewFor(config, standIn{relay}, b)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, r.Header.Get("User"))))
@@ -145,38 +144,28 @@ func askingStream(ctx context.Context) *http.Request {
 	return asking(ctx, strings.NewReader(chatting(`"stream":true`)))
 }
 
-// What the model says before it calls tools of the host, or has to be asked again,
-// is no part of the answer: no client is told what the answer does not say.
-func TestStreamTakesNothingBack(t *testing.T) {
-	// Each of these waits until the text behind it was written, if there is one.
-	type step struct {
-		event host.Event
-		seen  string
-	}
-	text := func(piece, seen string) step { return step{host.Event{Text: piece}, seen} }
-	restart := step{event: host.Event{Restart: true}}
-	const good, bad = `"content":"Good"`, `"content":"Bad"`
+// A client is told the whole answer, whatever was told of it while it came; and
+// that something is wrong if that was another one, which a stream cannot take back.
+func TestStreamTellsTheAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
-		hostTools bool
-		steps     []step
-		says      string
-		fails     bool
+		pieces []string
+		says   string
+		fails  bool
 	}{
-		"in order":                           {false, []step{text("Good", good), text(" day.", "")}, "Good day.", false},
-		"no pieces":                          {false, nil, "Good day.", false},
-		"the last piece is missing":          {false, []step{text("Good", good)}, "Good day.", false},
-		"begun anew before anybody was told": {true, []step{text("Let me see.", ""), restart, text("Good day.", "")}, "Good day.", false},
-		"tools of the host":                  {true, []step{text("Let me see.", ""), restart, {event: host.Event{Tool: "memory_search"}}, text("Good", ""), text(" day.", "")}, "Good day.", false},
-		"begun anew, the same":               {false, []step{text("Good", good), restart, text("Good day.", "")}, "Good day.", false},
-		"begun anew, otherwise":              {false, []step{text("Bad", bad), restart, text("Good day.", "")}, "Bad", true},
+		"in pieces":                 {[]string{"Good", " ", "day."}, "Good day.", false},
+		"without any":               {nil, "Good day.", false},
+		"the last piece is missing": {[]string{"Good"}, "Good day.", false},
+		"another answer":            {[]string{"Bad"}, "Bad", true},
+		"more than the answer":      {[]string{"Good day.", " Or not."}, "Good day. Or not.", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newRecorder()
-			handler := behind(t, gateway.Bounds{}, test.hostTools, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+			handler := behind(t, gateway.Bounds{}, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
 				c.OnPlaced(somewhere)
-				for _, s := range test.steps {
-					c.OnEvent(s.event)
-					w.seen(s.seen)
+				for _, piece := range test.pieces {
+					c.OnEvent(host.Event{Tool: "memory_search"})
+					c.OnEvent(host.Event{Text: piece})
+					w.seen(`"delta":{"content":"` + piece + `"}`)
 				}
 				return answered("Good day."), nil
 			})
@@ -184,7 +173,7 @@ func TestStreamTakesNothingBack(t *testing.T) {
 			if got := w.contents(); got != test.says {
 				t.Errorf("it says %q, want %q", got, test.says)
 			}
-			if failed := strings.Contains(w.body.String(), `"code":"answer_taken_back"`); failed != test.fails || failed == strings.HasSuffix(w.body.String(), "data: [DONE]\n\n") {
+			if failed := strings.Contains(w.body.String(), `data: {"error":{`); failed != test.fails || failed == strings.HasSuffix(w.body.String(), "data: [DONE]\n\n") {
 				t.Error(w.body.String())
 			}
 			if got := w.head.Get(gateway.SessionHeader); got != somewhere.Session.String() {
@@ -199,7 +188,7 @@ func TestStreamTakesNothingBack(t *testing.T) {
 func TestStreamLives(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		w := newRecorder()
-		handler := behind(t, gateway.Bounds{Alive: time.Millisecond}, false, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+		handler := behind(t, gateway.Bounds{Alive: time.Millisecond}, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
 			if early {
 				return host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
 			}
@@ -232,7 +221,7 @@ func TestStreamEnds(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			w, over := newRecorder(), false
-			handler := behind(t, gateway.Bounds{}, false, func(turn context.Context, c host.Conversation) (host.Relayed, error) {
+			handler := behind(t, gateway.Bounds{}, func(turn context.Context, c host.Conversation) (host.Relayed, error) {
 				c.OnPlaced(somewhere)
 				c.OnEvent(host.Event{Text: "Good"})
 				w.seen("Good")
@@ -259,7 +248,7 @@ func TestStreamEnds(t *testing.T) {
 
 // A panic of the host costs one request, and nothing waits for it.
 func TestStreamPanics(t *testing.T) {
-	handler := behind(t, gateway.Bounds{}, false, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+	handler := behind(t, gateway.Bounds{}, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
 		c.OnPlaced(somewhere)
 		panic("a mistake")
 	})
@@ -287,7 +276,7 @@ func (b *failingBody) Read(p []byte) (int, error) {
 // A body comes in time and whole, or is refused; afterwards the connection has no
 // deadline, for an answer takes its time.
 func TestBodyDoesNotCome(t *testing.T) {
-	handler := behind(t, gateway.Bounds{}, false, func(context.Context, host.Conversation) (host.Relayed, error) {
+	handler := behind(t, gateway.Bounds{}, func(context.Context, host.Conversation) (host.Relayed, error) {
 		t.Error("the host was asked")
 		return host.Relayed{}, nil
 	})
@@ -311,7 +300,7 @@ func TestBodyDoesNotCome(t *testing.T) {
 func TestBodiesAreBounded(t *testing.T) {
 	const room = 4 << 20
 	entered, release := make(chan struct{}), make(chan struct{})
-	handler := behind(t, gateway.Bounds{Room: room}, false, func(context.Context, host.Conversation) (host.Relayed, error) {
+	handler := behind(t, gateway.Bounds{Room: room}, func(context.Context, host.Conversation) (host.Relayed, error) {
 		entered <- struct{}{}
 		<-release
 		return answered("Good day."), nil
@@ -353,7 +342,7 @@ func TestBodiesAreBounded(t *testing.T) {
 // being answered.
 func TestManyConnections(t *testing.T) {
 	const many = 1000
-	handler := behind(t, gateway.Bounds{}, false, func(context.Context, host.Conversation) (host.Relayed, error) {
+	handler := behind(t, gateway.Bounds{}, func(context.Context, host.Conversation) (host.Relayed, error) {
 		return answered("Good day."), nil
 	})
 	url := listen(t, handler, slog.New(slog.DiscardHandler))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -43,11 +44,17 @@ type teller interface {
 func (s *server) answer(w http.ResponseWriter, r *http.Request, c host.Conversation, of func(host.Relayed) any) error {
 	c.OnPlaced = func(at host.Placed) { setSession(w, at) }
 	done, err := s.host.Relay(r.Context(), c)
-	if err != nil {
+	if err != nil && !endedEarly(done, err) {
 		return err
 	}
 	writeJSON(w, http.StatusOK, of(done))
 	return nil
+}
+
+// endedEarly reports whether a turn failed only because the answer ended before its
+// first word: APIs have an answer for that, which says why. It is not stored.
+func endedEarly(done host.Relayed, err error) bool {
+	return errors.Is(err, llm.ErrEmpty) && done.Response.Truncated
 }
 
 // stream answers a conversation while the model speaks. A turn that fails before
@@ -57,7 +64,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c host.Conversat
 	defer cancel()
 	box := newMailbox()
 	c.OnPlaced, c.OnEvent = box.place, box.put
-	n := &narrator{out: newEvents(w), to: to, held: s.held}
+	n := &narrator{out: newEvents(w), to: to}
 	done, err := func() (host.Relayed, error) {
 		told := make(chan struct{})
 		defer func() { <-told }() // also when the host panics
@@ -69,7 +76,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c host.Conversat
 		}()
 		return s.host.Relay(ctx, c)
 	}()
-	if err == nil {
+	if err == nil || endedEarly(done, err) {
 		if err = n.finish(done); err == nil {
 			return nil
 		}
@@ -91,17 +98,15 @@ func setSession(w http.ResponseWriter, at host.Placed) {
 
 // narrator passes on what happens in a turn.
 type narrator struct {
-	out  *events
-	to   teller
-	held bool
-	// told is what was told so far; unsure says that it may be no part of the answer.
-	told   strings.Builder
-	unsure bool
+	out *events
+	to  teller
+	// told is what was told so far.
+	told strings.Builder
 }
 
-// errTakenBack says that a client was told what then was no part of the answer,
-// and cannot be told so.
-var errTakenBack = &fault{status: http.StatusBadGateway, code: "answer_taken_back", message: "the model began its answer anew: send the request again"}
+// errTakenBack says that a client was told what then was no part of the answer:
+// nothing can be taken back in a stream, and the answer that is stored is another.
+var errTakenBack = errors.New("the answer is not what was told of it")
 
 // tell passes on until the box is closed. Gone is called when nobody reads.
 func (n *narrator) tell(box *mailbox, every time.Duration, gone func()) {
@@ -118,8 +123,7 @@ func (n *narrator) tell(box *mailbox, every time.Duration, gone func()) {
 				n.out.placed = *batch.placed
 				setSession(n.out.to, n.out.placed)
 			}
-			n.unsure = n.unsure || batch.restarted && n.told.Len() > 0
-			if batch.text != "" && !n.unsure && !n.held {
+			if batch.text != "" {
 				n.say(batch.text)
 				alive.Reset(every)
 			}
@@ -167,10 +171,7 @@ func textOf(m memory.Message) string {
 // happened is what happened since somebody looked.
 type happened struct {
 	placed *host.Placed
-	// restarted says that what was told before, and not taken yet, counts no more;
-	// text came after that.
-	restarted bool
-	text      string
+	text   string
 }
 
 // mailbox takes what happens in a turn without ever blocking it, and holds no more
@@ -180,7 +181,7 @@ type mailbox struct {
 	ready chan struct{}
 
 	mu     sync.Mutex
-	next   happened // guarded by mu, as all below; its text is in text
+	placed *host.Placed // guarded by mu, as all below
 	text   strings.Builder
 	closed bool
 }
@@ -190,22 +191,15 @@ func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
 func (m *mailbox) place(at host.Placed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.next.placed = &at
+	m.placed = &at
 	m.wake()
 }
 
+// put takes text. A tool of the host's is none of the client's business.
 func (m *mailbox) put(e host.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case e.Text != "":
-		m.text.WriteString(e.Text)
-	case e.Restart:
-		m.text.Reset()
-		m.next.restarted = true
-	default:
-		return // a tool of the host's is none of the client's business
-	}
+	m.text.WriteString(e.Text)
 	m.wake()
 }
 
@@ -227,9 +221,8 @@ func (m *mailbox) close() {
 func (m *mailbox) take() (_ happened, open bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	batch := m.next
-	batch.text = m.text.String()
-	m.next = happened{}
+	batch := happened{m.placed, m.text.String()}
+	m.placed = nil
 	m.text.Reset()
 	return batch, !m.closed
 }
