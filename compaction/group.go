@@ -69,6 +69,13 @@ func (g *Group) Wait(ctx context.Context) error {
 	}
 }
 
+// Active is how much is going on.
+func (g *Group) Active() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.active
+}
+
 // Close lets no more work begin. Use Wait to see the end of what goes on.
 func (g *Group) Close() {
 	g.mu.Lock()

@@ -21,7 +21,10 @@ func (h *Host) Compact(ctx context.Context, user memory.UserID, session memory.S
 	if err != nil {
 		return compaction.Report{}, fmt.Errorf("compact: %w", err)
 	}
-	return h.compaction.Compact(ctx, compaction.Turn{User: user, Agent: s.Agent, Session: session, At: h.now()})
+	ctx, ended := h.instruments.compacts(ctx, "compaction", memory.TriggerManual)
+	report, err := h.compaction.Compact(ctx, compaction.Turn{User: user, Agent: s.Agent, Session: session, At: h.now()})
+	ended(report, err)
+	return report, err
 }
 
 // CompactionStatus tells what the model is shown of a session, what compaction
@@ -59,7 +62,9 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, c *course, r a
 	if h.config.Compaction.Threshold <= 0 || !r.OverBudget && !slices.ContainsFunc(r.Entries, noRoom) {
 		return false
 	}
-	report, err := h.compaction.Relieve(ctx, turn, h.windowOf(c, r.Totals.Beside))
+	relieving, ended := h.instruments.compacts(ctx, "compaction", memory.TriggerThreshold)
+	report, err := h.compaction.Relieve(relieving, turn, h.windowOf(c, r.Totals.Beside))
+	ended(report, err)
 	if err != nil {
 		// A turn goes on with what it has.
 		h.log.Warn("compaction before the answer", "session", turn.Session, "error", err)
@@ -69,8 +74,10 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, c *course, r a
 }
 
 // threshold makes room after the answer is on its way.
-func (h *Host) threshold(turn compaction.Turn, window compaction.Window) {
-	report, err := h.compaction.Threshold(h.ending, turn, window)
+func (h *Host) threshold(ctx context.Context, turn compaction.Turn, window compaction.Window) {
+	ctx, ended := h.instruments.compacts(ctx, "compaction", memory.TriggerThreshold)
+	report, err := h.compaction.Threshold(ctx, turn, window)
+	ended(report, err)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		h.log.Warn("threshold compaction", "session", turn.Session, "error", err)
 	}

@@ -251,7 +251,15 @@ type HandQuery struct {
 // not_granted if the hand is not the user's.
 func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
 	k, ok := h.hands[q.Hand]
-	if !ok {
+	ctx, ended := h.instruments.queries(ctx, q.Hand, ok)
+	result, err := h.query(ctx, q, k)
+	ended(result, err)
+	return result, err
+}
+
+// query is Query of one hand; nil if there is none of that name.
+func (h *Host) query(ctx context.Context, q HandQuery, k *hand) (sandbox.Result, error) {
+	if k == nil {
 		return sandbox.Result{}, &abi.Error{Hand: q.Hand, Kind: abi.KindUnknownHand,
 			Text: fmt.Sprintf("no such hand: configured are %v", slices.Sorted(maps.Keys(h.hands)))}
 	}
@@ -287,7 +295,7 @@ func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
 		ports.KV = capability.NewKV(h.ledger, caller, k.Module().Limits())
 	}
 	if k.Grant().LLM {
-		ports.LLM = capability.NewLLM(h.ledger, caller, h.model)
+		ports.LLM = capability.NewLLM(h.ledger, caller, h.instruments.asks(h.model, forHand))
 	}
 	var targets []string
 	if k.http != nil {

@@ -60,6 +60,8 @@ type Host struct {
 	present, dreaming presence
 	wiping            keyedMutex[memory.UserID]
 
+	instruments *instruments // what is measured
+
 	// turns lets one message of a user to an agent be handled at a time, sessions one
 	// turn of a session, whoever it is of; naming lets one conversation of a name be
 	// looked for. They are taken in the order naming, turns, sessions.
@@ -128,15 +130,19 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 			_ = h.Close()
 		}
 	}()
+	if h.instruments, err = newInstruments(config); err != nil {
+		return nil, fmt.Errorf("set up metrics: %w", err)
+	}
 	if h.model, err = h.openModel(); err != nil {
 		return nil, err
 	}
+	h.model = h.instruments.asks(h.model, forAnswer)
 	store, err := sqlite.Open(ctx, config.Store.Path, sqlite.Options{})
 	if err != nil {
 		return nil, err
 	}
 	h.store = store
-	h.tools = config.memoryTools(compaction.NewRetrieval(store, h.model, compaction.ScanLimits{}))
+	h.tools = config.memoryTools(compaction.NewRetrieval(store, h.instruments.asks(h.model, forSearch), compaction.ScanLimits{}))
 	if h.ledger, err = capability.OpenLedger(ctx, filepath.Join(filepath.Dir(config.Store.Path), "hands.db"), h.now); err != nil {
 		return nil, err
 	}
@@ -170,6 +176,9 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 		return nil, err
 	}
 	h.startDreaming()
+	if err := h.instruments.watch(h); err != nil {
+		return nil, fmt.Errorf("set up metrics: %w", err)
+	}
 	return h, nil
 }
 
@@ -201,6 +210,7 @@ func (h *Host) Close() error {
 			errs = append(errs, h.compaction.Close(ending))
 		}
 		errs = append(errs, h.background.Wait(ending))
+		errs = append(errs, h.instruments.unwatch())
 		if h.engine != nil {
 			errs = append(errs, h.engine.Close())
 		}
@@ -278,7 +288,7 @@ func (h *Host) summarizer() compaction.Summarizer {
 	case h.config.isOffline():
 		return compaction.NewOffline()
 	}
-	return compaction.NewPrompted(h.model)
+	return compaction.NewPrompted(h.instruments.asks(h.model, forSummary))
 }
 
 // bindUsers makes the configured users exist. The entry that is the default
@@ -401,6 +411,7 @@ func (m keyedMutex[K]) lock(ctx context.Context, key K) (unlock func(), err erro
 			delete(m.held, key)
 		}
 	}
+	defer turnIn(ctx).waits()()
 	select {
 	case w.lock <- struct{}{}:
 		return func() { <-w.lock; leave() }, nil

@@ -113,6 +113,8 @@ type Relayed struct {
 // takes. When ctx is done the model is no longer asked, what the client said
 // stays stored, and the same conversation sent again is answered.
 func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err error) {
+	ctx, seen := h.instruments.turn(ctx)
+	defer func() { seen.end(err) }()
 	end, err := h.sending.Begin()
 	if err != nil {
 		return out, fmt.Errorf("relay: the host is %w", err)
@@ -146,6 +148,7 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 		return out, fmt.Errorf("relay: find the session: %w", err)
 	}
 	defer release()
+	seen.in(s.agent.Name, s.session)
 	out.Placed = s.Placed
 	if c.OnPlaced != nil {
 		c.OnPlaced(out.Placed)
@@ -156,7 +159,7 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 	turn := compaction.Turn{User: user.ID, Agent: s.agent.ID, Session: s.session.ID, At: h.now(), Source: memory.SourceUser}
 	var asked bool
 	if course.said, asked = lastSaid(rows); asked {
-		if out.Gap, err = h.compaction.Gap(ctx, turn); err != nil {
+		if out.Gap, err = h.refresh(ctx, turn); err != nil {
 			// A turn goes on with what it has.
 			h.log.Warn("gap refresh", "session", turn.Session, "error", err)
 		}

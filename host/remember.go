@@ -38,7 +38,7 @@ const miniTimeout = 30 * time.Second
 func (h *Host) dreamConfig() dream.Config {
 	c := h.config
 	return dream.Config{
-		Model: h.model, MaxOutputTokens: c.Compaction.MaxSummaryTokens,
+		Model: h.instruments.asks(h.model, forMemory), MaxOutputTokens: c.Compaction.MaxSummaryTokens,
 		ExtractionTokens: c.Memory.ExtractionTokens, ExtractionToolCalls: c.Memory.ExtractionToolCalls,
 		Gap: seconds(c.Sessions.gapSecs()), MiniTimeout: h.miniTimeout,
 		Agents: h.structuredAgents, Enter: h.enterDream, Now: h.now, Log: h.log,
@@ -51,7 +51,7 @@ func (h *Host) startDreaming() {
 	if h.config.isOffline() {
 		return
 	}
-	h.dreams = dream.New(h.store, h.dreamConfig())
+	h.dreams = measuredDreamer{dream.New(h.store, h.dreamConfig()), h.instruments}
 	if h.config.Sessions.gapSecs() == 0 {
 		return
 	}

@@ -175,7 +175,9 @@ func (h *Host) answerCalls(ctx context.Context, turn compaction.Turn, c *course,
 			c.events.event(Event{Tool: call.Name})
 		}
 	}
+	waited := turnIn(ctx).waits()
 	results := h.runTools(ctx, turn.User, turn.Session, calls, c.left/2)
+	waited()
 	stored, err := h.store.Append(context.WithoutCancel(ctx), turn.User, turn.Session, resultDrafts(results, h.now())...)
 	if err != nil {
 		return fmt.Errorf("store tool results: %w", err)
@@ -470,8 +472,10 @@ func (h *Host) runTools(ctx context.Context, user memory.UserID, session memory.
 }
 
 // runTool runs one call within its deadline.
-func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.SessionID, c llm.ToolCall, limit int) memory.Block {
+func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.SessionID, c llm.ToolCall, limit int) (result memory.Block) {
 	called := h.toolNamed(user, c.Name)
+	ctx, seen := h.instruments.calls(ctx, c.Name, called != nil)
+	defer func() { seen(result.IsError) }()
 	switch {
 	case c.Fault != "":
 		return failed(c.ID, c.Name, "not run: "+c.Fault)

@@ -155,6 +155,8 @@ type Answer struct {
 // one that wraps llm.ErrContextTooLong, after the prompt was cut down as far as
 // it may be, also wraps *assembly.TooLargeError, which says what is too big.
 func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
+	ctx, seen := h.instruments.turn(ctx)
+	defer func() { seen.end(err) }()
 	end, err := h.sending.Begin()
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: the host is %w", err)
@@ -195,6 +197,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
+	seen.in(agent.Name, session)
 	unlock, err := h.turns.lock(ctx, pair{session.Agent, user.ID})
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: wait for the turn before: %w", err)
@@ -227,7 +230,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 		}
 	}
 	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source}
-	if answer.Gap, err = h.compaction.Gap(ctx, turn); err != nil {
+	if answer.Gap, err = h.refresh(ctx, turn); err != nil {
 		// A turn goes on with what it has.
 		h.log.Warn("gap refresh", "session", session.ID, "error", err)
 	}
@@ -302,12 +305,20 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 	go func() {
 		defer end()
 		if cadence {
-			h.cadence(turn)
+			h.cadence(behind(h.ending, ctx), turn)
 		}
 		if threshold {
-			h.threshold(turn, window)
+			h.threshold(behind(h.ending, ctx), turn, window)
 		}
 	}()
+}
+
+// refresh brings the context up to date if the user was away.
+func (h *Host) refresh(ctx context.Context, turn compaction.Turn) (compaction.Report, error) {
+	ctx, ended := h.instruments.compacts(ctx, "refresh", memory.TriggerGap)
+	report, err := h.compaction.Gap(ctx, turn)
+	ended(report, err)
+	return report, err
 }
 
 // between waits until a session is between two turns and keeps it there. Turns of
@@ -317,8 +328,10 @@ func (h *Host) between(turn compaction.Turn) func(context.Context) (release func
 }
 
 // cadence runs after the answer is on its way.
-func (h *Host) cadence(turn compaction.Turn) {
-	report, err := h.compaction.Cadence(h.ending, turn)
+func (h *Host) cadence(ctx context.Context, turn compaction.Turn) {
+	ctx, ended := h.instruments.compacts(ctx, "compaction", memory.TriggerCadence)
+	report, err := h.compaction.Cadence(ctx, turn)
+	ended(report, err)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		h.log.Warn("cadence compaction", "session", turn.Session, "error", err)
 	}
