@@ -9,12 +9,6 @@ import (
 	"github.com/gloveboxhq/glovebox/memory/transfer"
 )
 
-func (s *server) health(w http.ResponseWriter, _ *http.Request, _ place) error {
-	return writeJSON(w, http.StatusOK, struct {
-		Status string `json:"status"`
-	}{"ok"})
-}
-
 func (s *server) status(w http.ResponseWriter, _ *http.Request, _ place) error {
 	c := s.host.Counts()
 	return writeJSON(w, http.StatusOK, struct {

@@ -16,6 +16,9 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -42,8 +45,15 @@ type Config struct {
 	Mounts []Mount
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Log takes what an operator may want to know; nil discards it.
+	// Log takes what an operator may want to know, and a line for each request; nil
+	// discards it.
 	Log *slog.Logger
+	// Meter and Tracer measure requests; nil means that nobody does.
+	Meter  metric.MeterProvider
+	Tracer trace.TracerProvider
+	// Ending is done when the server is to stop: /readyz says so from then on, and
+	// streams that only listen end. Nil means never.
+	Ending context.Context
 }
 
 // server is the handler of all routes.
@@ -57,6 +67,9 @@ type server struct {
 	hosts  map[string]bool
 	now    func() time.Time
 	log    *slog.Logger
+	// ending may be nil; probing has room for the one read of /readyz.
+	ending  context.Context
+	probing chan struct{}
 
 	routes *http.ServeMux
 	// tokenless are the patterns of routes that need no token.
@@ -79,6 +92,7 @@ func New(c Config) http.Handler {
 	s := &server{
 		host: c.Host, config: c.HostConfig, store: c.Host.Store(), tokens: c.Tokens, logins: c.Logins, open: c.Open, now: c.Now, log: c.Log,
 		hosts: map[string]bool{}, tokenless: map[string]bool{}, refusals: map[string]refusal{}, routes: http.NewServeMux(), importing: make(chan struct{}, maxImports),
+		ending: c.Ending, probing: make(chan struct{}, 1),
 	}
 	for _, name := range c.Hosts {
 		s.hosts[strings.ToLower(name)] = true
@@ -100,7 +114,8 @@ func New(c Config) http.Handler {
 	for _, m := range c.Mounts {
 		s.mount(m)
 	}
-	return s
+	s.log = slog.New(LogHandler(s.log.Handler()))
+	return observe(s, s.log, c)
 }
 
 // mount adds the routes of another package.
@@ -187,6 +202,7 @@ type place struct {
 // against each other.
 var routes = []route{
 	{"GET /healthz", ForAll, (*server).health, nil},
+	{"GET /readyz", ForAll, (*server).ready, nil},
 	{"GET /openapi.json", ForAll, (*server).document, nil},
 
 	{"GET /api/status", ForAdmin, (*server).status, nil},
@@ -235,12 +251,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// Who may not come in does not learn which routes there are.
 	pattern, missing := s.find(r)
+	visitOf(r.Context()).route = pattern
 	if !s.tokenless[pattern] {
 		c, err := s.caller(r)
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
+		visitOf(r.Context()).token = c.token
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	}
 	if missing != nil {

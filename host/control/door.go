@@ -18,6 +18,8 @@ type caller struct {
 	user  memory.UserID
 	// open says that nobody has a token.
 	open bool
+	// token is the id of the token that the request bore, "" if none.
+	token string
 }
 
 // guardAnswer sets what holds for every answer: it is data, for whoever asked, and
@@ -131,7 +133,7 @@ func (s *server) caller(r *http.Request) (caller, error) {
 	return callerBy(token), nil
 }
 
-func callerBy(t Token) caller { return caller{admin: t.Scope == ScopeAdmin, user: t.User} }
+func callerBy(t Token) caller { return caller{admin: t.Scope == ScopeAdmin, user: t.User, token: t.ID} }
 
 func noToken(detail string) *problem {
 	return refuse(http.StatusUnauthorized, detail).with("WWW-Authenticate", `Bearer realm="glovebox"`)

@@ -23,19 +23,39 @@ const (
 	// most pieceBytes.
 	pieceBytes   = 64 << 10
 	writeTimeout = 30 * time.Second
-	// DrainTimeout is how long Serve waits for what is being answered.
-	DrainTimeout = 10 * time.Second
+	// DrainTimeout is how long a server waits at its end for what is being answered,
+	// if nothing else is said.
+	DrainTimeout = 30 * time.Second
 )
 
-// Serve answers requests until ctx is done; then it takes no more, waits for those
-// being answered up to DrainTimeout, breaks the rest off, and returns nil. It
-// closes the listener.
+// Server answers requests. Handler is needed.
+type Server struct {
+	Handler http.Handler
+	// Drain is how long Serve waits at its end for what is being answered; zero means
+	// DrainTimeout.
+	Drain time.Duration
+	// Log takes what an operator may want to know; nil discards it.
+	Log *slog.Logger
+}
+
+// Serve is Server.Serve with the standard DrainTimeout.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, logger *slog.Logger) error {
+	return Server{Handler: handler, Log: logger}.Serve(ctx, listener)
+}
+
+// Serve answers requests until ctx is done; then it takes no more, waits for those
+// being answered up to Drain, breaks the rest off, whose contexts end with that, and
+// returns nil. It closes the listener.
+func (s Server) Serve(ctx context.Context, listener net.Listener) error {
+	logger, drain := s.Log, s.Drain
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	if drain <= 0 {
+		drain = DrainTimeout
+	}
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: s.Handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: log.New(slogWriter{logger}, "", 0),
 	}
 	ended := make(chan error, 1)
@@ -45,7 +65,8 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), DrainTimeout)
+	logger.Info("stopping: no more connections are taken", "drain", drain)
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	err := server.Shutdown(draining)
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -1,0 +1,389 @@
+package control_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// logged keeps what is logged as lines of JSON.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// lines are the records with that message.
+func (l *logged) lines(t *testing.T, message string) (found []map[string]any) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		var record map[string]any
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if record["msg"] == message {
+			found = append(found, record)
+		}
+	}
+	return found
+}
+
+func (l *logged) logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
+}
+
+// Each request has an id of its own, which the answer tells and the log has in one
+// line, with the route, the status, the size and whose token it bore, and nothing
+// that the caller wrote: no path, no parameter, no secret, no id of theirs.
+func TestEveryRequestIsLoggedOnce(t *testing.T) {
+	var log logged
+	s := serve(t, func(up *setup) { up.control.Log = log.logger(slog.LevelDebug) })
+	const canary = "c4n4ry"
+	form := regexp.MustCompile(`^[0-9a-f]{24}$`)
+	seen := map[string]bool{}
+	for _, call := range []struct {
+		request
+		route  string
+		status int
+		level  string
+	}{
+		{request{method: "GET", path: "/api/users", token: s.admin}, "GET /api/users", 200, "INFO"},
+		{request{method: "GET", path: "/api/users/" + s.bert.ID.String() + "/memory/" + canary, token: s.byAnna}, "GET /api/users/{user}/memory/{topic}", 404, "INFO"},
+		{request{method: "GET", path: "/api/users?x=" + canary, token: s.admin}, "GET /api/users", 400, "INFO"},
+		{request{method: "GET", path: "/" + canary, token: s.admin}, "none", 404, "INFO"},
+		{request{method: "GET", path: "/api/users", token: canary}, "GET /api/users", 401, "INFO"},
+		{request{method: "GET", path: "/healthz"}, "GET /healthz", 200, "DEBUG"},
+		{request{method: "GET", path: "/readyz"}, "GET /readyz", 200, "DEBUG"},
+	} {
+		call.header = map[string]string{"X-Request-Id": canary, "User-Agent": canary}
+		a := s.do(call.request)
+		id := a.header.Get("X-Request-Id")
+		if a.status != call.status || !form.MatchString(id) || seen[id] {
+			t.Errorf("%s: %d with the id %q", call.route, a.status, id)
+		}
+		seen[id] = true
+		var line map[string]any
+		for _, l := range log.lines(t, "request") {
+			if l["request_id"] == id {
+				if line != nil {
+					t.Errorf("%s: two lines", call.route)
+				}
+				line = l
+			}
+		}
+		if line["route"] != call.route || line["status"] != float64(call.status) || line["level"] != call.level || line["bytes"] != float64(len(a.body)) || line["took"] == nil {
+			t.Errorf("%s: logged %v", call.route, line)
+		}
+		if _, has := line["token"].(string); has != (call.token == s.admin || call.token == s.byAnna) {
+			t.Errorf("%s: logged %v, with a token of %q", call.route, line, call.token)
+		}
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	for _, secret := range []string{canary, s.admin, s.byAnna} {
+		if strings.Contains(log.text.String(), secret) {
+			t.Errorf("the log has %q:\n%s", secret, log.text.String())
+		}
+	}
+}
+
+// slow is a model that answers when it is let.
+type slow struct {
+	asked chan struct{}
+	let   chan struct{}
+}
+
+func newSlow() *slow { return &slow{make(chan struct{}, 8), make(chan struct{})} }
+
+func (m *slow) Complete(ctx context.Context, _ llm.Request) (llm.Response, error) {
+	m.asked <- struct{}{}
+	select {
+	case <-m.let:
+		return llm.Response{Text: "At last.", Model: "slow"}, nil
+	case <-ctx.Done():
+		return llm.Response{}, ctx.Err()
+	}
+}
+
+// Stream says something at once, and the rest when it is let.
+func (m *slow) Stream(ctx context.Context, r llm.Request, each func(string)) (llm.Response, error) {
+	each("At ")
+	response, err := m.Complete(ctx, r)
+	if err == nil {
+		each("last.")
+	}
+	return response, err
+}
+
+// stoppable is a server that a test stops.
+type stoppable struct {
+	host    *host.Host
+	url     string
+	handler http.Handler
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+func serveSlowly(t *testing.T, model llm.Model, drain time.Duration, mounts ...control.Mount) *stoppable {
+	t.Helper()
+	dir := t.TempDir()
+	config := host.Config{Data: dir, Cache: cacheDir, LLM: model}
+	h, err := host.New(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	tokens, err := control.OpenTokens(filepath.Join(dir, "tokens.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	s := &stoppable{host: h, url: "http://" + listener.Addr().String(), stop: stop, ended: make(chan error, 1)}
+	s.handler = control.New(control.Config{Host: h, HostConfig: config, Tokens: tokens, Open: true, Hosts: []string{"example.com"}, Ending: ctx, Mounts: mounts})
+	go func() { s.ended <- control.Server{Handler: s.handler, Drain: drain}.Serve(ctx, listener) }()
+	t.Cleanup(stop)
+	return s
+}
+
+func (s *stoppable) post(t *testing.T, accept string) (*http.Response, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/api/users/default/chat", strings.NewReader(`{"text":"Hello?"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", accept)
+	return http.DefaultClient.Do(r)
+}
+
+// A server that is told to stop answers what it was asked before, streams to their
+// end, says that it is not ready, and takes nothing more.
+func TestStopWaitsForAnswers(t *testing.T) {
+	for _, accept := range []string{"application/json", "text/event-stream"} {
+		t.Run(accept, func(t *testing.T) {
+			model := newSlow()
+			s := serveSlowly(t, model, time.Minute)
+			answered := make(chan string, 1)
+			go func() {
+				response, err := s.post(t, accept)
+				if err != nil {
+					answered <- err.Error()
+					return
+				}
+				defer response.Body.Close()
+				body, err := io.ReadAll(response.Body)
+				answered <- string(body)
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			<-model.asked
+			if got := s.ready(); got != http.StatusOK {
+				t.Errorf("before it is told to stop, /readyz is %d", got)
+			}
+			s.stop()
+			if got := s.ready(); got != http.StatusServiceUnavailable {
+				t.Errorf("once it is told to stop, /readyz is %d", got)
+			}
+			select {
+			case err := <-s.ended:
+				t.Fatalf("it ended before the answer: %v", err)
+			default:
+			}
+			close(model.let)
+			if said := <-answered; !strings.Contains(said, "At last.") && !strings.Contains(said, "last.") {
+				t.Errorf("answered %q", said)
+			}
+			if err := <-s.ended; err != nil {
+				t.Error(err)
+			}
+			if response, err := s.post(t, accept); err == nil {
+				response.Body.Close()
+				t.Error("it answers after its end")
+			}
+		})
+	}
+}
+
+// ready asks the handler itself: nobody can connect to a server that stops.
+func (s *stoppable) ready() int {
+	answer := httptest.NewRecorder()
+	s.handler.ServeHTTP(answer, httptest.NewRequest("GET", "http://example.com/readyz", nil))
+	return answer.Code
+}
+
+// What is not answered in time is broken off: the session holds what was said and
+// no part of an answer, and goes on.
+func TestStopBreaksOffWhatTakesTooLong(t *testing.T) {
+	model := newSlow()
+	s := serveSlowly(t, model, 50*time.Millisecond)
+	broken := make(chan error, 1)
+	go func() {
+		response, err := s.post(t, "text/event-stream")
+		if err == nil {
+			_, err = io.ReadAll(response.Body)
+			response.Body.Close()
+		}
+		broken <- err
+	}()
+	<-model.asked
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	if err := <-broken; err == nil {
+		t.Error("an answer that was broken off ends like a whole one")
+	}
+	user, err := s.host.User("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions, err := s.host.Store().Sessions(t.Context(), user.ID, memory.SessionQuery{Limit: 2})
+	if err != nil || len(sessions) != 1 {
+		t.Fatalf("%d sessions, %v", len(sessions), err)
+	}
+	close(model.let)
+	answer, err := s.host.Send(t.Context(), host.Message{Session: sessions[0].ID, Text: "Still there?"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := s.host.Store().Messages(t.Context(), user.ID, answer.Session, memory.MessageQuery{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, m := range messages {
+		said = append(said, string(m.Role)+": "+memory.Shown(m.Blocks))
+	}
+	if got := strings.Join(said, " | "); got != "user: Hello? | user: Still there? | assistant: At last." {
+		t.Errorf("the session holds %q", got)
+	}
+}
+
+// A stream that only listens does not hold up the end, and is counted while it is
+// open.
+func TestStopEndsStreamsThatListen(t *testing.T) {
+	listening := control.Mount{Patterns: []string{"GET /listen"}, Access: control.ForAll, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Write([]byte("data: listening\n\n"))
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		<-r.Context().Done()
+	})}
+	s := serveSlowly(t, newSlow(), time.Minute, listening)
+	response, err := http.Get(s.url + "/listen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if line, err := bufio.NewReader(response.Body).ReadString('\n'); err != nil || line != "data: listening\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	s.stop()
+	select {
+	case err := <-s.ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for a stream that never ends")
+	}
+}
+
+// The metrics of requests have their route and status, and none of the caller's
+// words, however many different ones there are.
+func TestRequestsAreMeasured(t *testing.T) {
+	reader := metric.NewManualReader()
+	meters := metric.NewMeterProvider(metric.WithReader(reader))
+	s := serve(t, func(up *setup) { up.control.Meter = meters })
+	for _, path := range []string{"/api/users", "/api/users", "/nothing", "/nothing/else", "/api/users/" + s.bert.ID.String() + "/memory"} {
+		s.do(request{method: "GET", path: path, token: s.byAnna})
+	}
+	var read metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &read); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, scope := range read.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			sum, ok := m.Data.(metricdata.Sum[int64])
+			if !ok || m.Name != "glovebox.http.requests" {
+				continue
+			}
+			for _, p := range sum.DataPoints {
+				route, _ := p.Attributes.Value("route")
+				status, _ := p.Attributes.Value("status")
+				got[route.AsString()+" "+status.AsString()] = p.Value
+			}
+		}
+	}
+	for series, n := range map[string]int64{"GET /api/users 403": 2, "none 404": 2, "GET /api/users/{user}/memory 404": 1} {
+		if got[series] != n {
+			t.Errorf("%s: counted %d, want %d", series, got[series], n)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("counted %v", got)
+	}
+}
+
+// /readyz says that the store does not answer, and nothing else.
+func TestReadyAsksTheStore(t *testing.T) {
+	s := serveSlowly(t, newSlow(), time.Minute)
+	if got := s.ready(); got != http.StatusOK {
+		t.Errorf("with a store: %d", got)
+	}
+	if err := s.host.Close(); err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	s.handler.ServeHTTP(answer, httptest.NewRequest("GET", "http://example.com/readyz", nil))
+	if answer.Code != http.StatusServiceUnavailable || answer.Body.String() != "{\"status\":\"unavailable\"}\n" {
+		t.Errorf("with a store that is closed: %d %q", answer.Code, answer.Body)
+	}
+	alive := httptest.NewRecorder()
+	s.handler.ServeHTTP(alive, httptest.NewRequest("GET", "http://example.com/healthz", nil))
+	if alive.Code != http.StatusOK {
+		t.Errorf("/healthz is of the process, not of the store: %d", alive.Code)
+	}
+	if _, err := s.host.Send(t.Context(), host.Message{Text: "x"}); !errors.Is(err, host.ErrClosed) {
+		t.Errorf("the host is %v", err)
+	}
+}
