@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -83,6 +84,7 @@ type Config struct {
 	Sessions   SessionsConfig        `toml:"sessions"`
 	Memory     MemoryConfig          `toml:"memory"`
 	Server     ServerConfig          `toml:"server"`
+	Logging    LogConfig             `toml:"log"`
 	Users      []UserConfig          `toml:"users"`
 	Agents     []AgentConfig         `toml:"agents"`
 	Hands      map[string]HandConfig `toml:"hands"`
@@ -248,6 +250,53 @@ type ServerConfig struct {
 	DrainSecs int `toml:"drain_secs"`
 }
 
+// maxDrainSecs is longer than anything that manages services waits.
+const maxDrainSecs = 3600
+
+// Drain is DrainSecs as a duration.
+func (c ServerConfig) Drain() time.Duration { return seconds(positiveOr(c.DrainSecs, 30)) }
+
+// LogConfig is [log]: what glovebox serve writes to standard error.
+type LogConfig struct {
+	// Level is the least that is written: "debug", "info", which "" means, "warn" or
+	// "error". What users, hands and models say is written at debug at most.
+	Level string `toml:"level"`
+	// Format is "text", which "" means, or "json", one object a line.
+	Format string `toml:"format"`
+}
+
+// logLevels and logFormats are what the keys may say.
+var (
+	logLevels  = map[string]slog.Level{"debug": slog.LevelDebug, "": slog.LevelInfo, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	logFormats = map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler{
+		"": newTextHandler, "text": newTextHandler,
+		"json": func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) },
+	}
+)
+
+func newTextHandler(w io.Writer, o *slog.HandlerOptions) slog.Handler {
+	return slog.NewTextHandler(w, o)
+}
+
+// Handler writes what c says to w; a Config that Check refuses writes text at info.
+func (c LogConfig) Handler(w io.Writer) slog.Handler {
+	open, ok := logFormats[c.Format]
+	if !ok {
+		open = newTextHandler
+	}
+	return open(w, &slog.HandlerOptions{Level: logLevels[c.Level]})
+}
+
+func (c *Config) checkLogging() error {
+	if _, ok := logLevels[c.Logging.Level]; !ok {
+		return fmt.Errorf("log.level: %q: use debug, info, warn or error", c.Logging.Level)
+	}
+	if _, ok := logFormats[c.Logging.Format]; !ok {
+		return fmt.Errorf("log.format: %q: use text or json", c.Logging.Format)
+	}
+	return nil
+}
+
 // GatewayConfig is [server.gateway], about /v1.
 type GatewayConfig struct {
 	// HostTools offers the host's tools to the model beside the client's. They are
@@ -269,6 +318,9 @@ func (c ServerConfig) Address() string {
 func (c *Config) checkServer() error {
 	if _, port, err := net.SplitHostPort(c.Server.Address()); err != nil || !isPort(port) {
 		return fmt.Errorf("server.listen: %q: write an address and a port, such as %s or [::1]:7780", c.Server.Listen, defaultListen)
+	}
+	if n := c.Server.DrainSecs; n < 0 || n > maxDrainSecs {
+		return fmt.Errorf("server.drain_secs: %d is out of range: use 1 to %d", n, maxDrainSecs)
 	}
 	for i, said := range c.Server.Hosts {
 		name, port, err := net.SplitHostPort(said)
@@ -495,12 +547,18 @@ func refuseZeros(data []byte) error {
 			ExtractionTokens    *int `toml:"extraction_tokens"`
 			ExtractionToolCalls *int `toml:"extraction_tool_calls"`
 		} `toml:"memory"`
+		Server struct {
+			DrainSecs *int `toml:"drain_secs"`
+		} `toml:"server"`
 	}
 	if err := toml.Unmarshal(data, &written); err != nil {
 		return err
 	}
 	if n := written.Compaction.KeepRecent; n != nil && *n == 0 {
 		return errors.New("compaction.keep_recent: 0 would summarise what was just said: use at least 1, or leave it out for 6")
+	}
+	if n := written.Server.DrainSecs; n != nil && *n == 0 {
+		return errors.New("server.drain_secs: 0 would break off every answer: use at least 1, or leave it out for 30")
 	}
 	m := written.Memory
 	if n := m.TopicTokenCap; n != nil && *n == 0 {
@@ -525,7 +583,7 @@ func under(dir, path string) string {
 // Check returns an error that names the key, if a value is impossible or two
 // contradict each other. It opens nothing.
 func (c *Config) Check() error {
-	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkMemory, c.checkNames, c.checkHands, c.checkSources, c.checkServer} {
+	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkMemory, c.checkNames, c.checkHands, c.checkSources, c.checkServer, c.checkLogging} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -1,10 +1,12 @@
 package host_test
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
 )
@@ -40,6 +42,11 @@ timezone = "Europe/Berlin"
 [server]
 listen = "[::1]:0"
 hosts = ["glovebox.example.com", "box:8443", "[fd00::1]:7780"]
+drain_secs = 5
+
+[log]
+level = "warn"
+format = "json"
 
 [[users]]
 name = "anna"
@@ -78,6 +85,22 @@ module = "hands/other.wasm"
 	if c.Boundary.Mode != "datamark" {
 		t.Errorf("mode %q", c.Boundary.Mode)
 	}
+	if c.Server.Drain() != 5*time.Second || (host.ServerConfig{}).Drain() != 30*time.Second {
+		t.Errorf("drains for %s", c.Server.Drain())
+	}
+	var log strings.Builder
+	logger := slog.New(c.Logging.Handler(&log))
+	logger.Info("too little")
+	logger.Warn("enough")
+	if !strings.HasPrefix(log.String(), "{") || !strings.Contains(log.String(), `"msg":"enough"`) || strings.Contains(log.String(), "too little") {
+		t.Errorf("logged %q", &log)
+	}
+	log.Reset()
+	slog.New(host.LogConfig{}.Handler(&log)).Info("plain")
+	slog.New(host.LogConfig{}.Handler(&log)).Debug("too little")
+	if !strings.Contains(log.String(), "level=INFO msg=plain\n") || strings.Contains(log.String(), "too little") {
+		t.Errorf("by default, logged %q", &log)
+	}
 	if notes := c.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "context_token_cap") {
 		t.Errorf("notes %q", notes)
 	}
@@ -114,6 +137,12 @@ func TestLoadConfigRefuses(t *testing.T) {
 		"a URL for a host":       {"[server]\nhosts = [\"https://a.example\"]\n", "server.hosts[0]"},
 		"a pattern for a host":   {"[server]\nhosts = [\"a.example\", \"*.example\"]\n", "server.hosts[1]"},
 		"an empty host":          {"[server]\nhosts = [\"\"]\n", "server.hosts[0]"},
+		"never to drain":         {"[server]\ndrain_secs = 0\n", "server.drain_secs"},
+		"to drain backwards":     {"[server]\ndrain_secs = -1\n", "server.drain_secs"},
+		"to drain for ever":      {"[server]\ndrain_secs = 3601\n", "server.drain_secs"},
+		"a level of log":         {"[log]\nlevel = \"loud\"\n", "log.level"},
+		"a level in capitals":    {"[log]\nlevel = \"INFO\"\n", "log.level"},
+		"a format of log":        {"[log]\nformat = \"xml\"\n", "log.format"},
 		"source without hand":    {"[[compaction.context_sources]]\nhand = \"x\"\nprompt = \"p\"\n", "context_sources[0].hand"},
 		"source without prompt":  {"[hands.x]\n[[compaction.context_sources]]\nhand = \"x\"\n", "context_sources[0].prompt"},
 		"source for a stranger":  {"[[users]]\nname = \"a\"\n[[users]]\nname = \"b\"\n[hands.x]\n[[compaction.context_sources]]\nhand = \"x\"\nprompt = \"p\"\nusers = [\"b\"]\n", "context_sources[0].users"},

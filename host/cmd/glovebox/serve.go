@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel"
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
@@ -62,12 +65,14 @@ func (a *app) serve() *cobra.Command {
 			if none && !alone {
 				return fmt.Errorf("nobody has a token, and %s may be reached from elsewhere: make one with glovebox token create, or listen on 127.0.0.1", listener.Addr())
 			}
+			log := a.serverLogger(config.Logging)
 			measured, err := telemetry.New(c.Context(), programVersion())
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, measured.Close(context.WithoutCancel(c.Context()))) }()
-			config.Meter, config.Tracer = measured.Meter, measured.Tracer
+			otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry", "error", err) }))
+			defer closeTelemetry(c.Context(), measured, log)
+			config.Meter, config.Tracer, config.Log = measured.Meter, measured.Tracer, log
 			h, err := open(c.Context(), config)
 			if err != nil {
 				return err
@@ -78,27 +83,48 @@ func (a *app) serve() *cobra.Command {
 			}
 			logins := control.NewLogins(tokens, nil)
 			handler := control.New(control.Config{
-				Host: h, HostConfig: config, Tokens: tokens, Logins: logins, Open: alone, Hosts: config.Server.Hosts, Log: a.logger(),
-				Mounts: a.mounts(h, config, logins, measured),
+				Host: h, HostConfig: config, Tokens: tokens, Logins: logins, Open: alone, Hosts: config.Server.Hosts, Log: log,
+				Meter: config.Meter, Tracer: config.Tracer, Ending: c.Context(),
+				Mounts: mounts(h, config, logins, measured),
 			})
-			return control.Serve(c.Context(), listener, handler, a.logger())
+			return control.Server{Handler: handler, Drain: config.Server.Drain(), Log: log}.Serve(c.Context(), listener)
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", "", "address and port to listen on (default [server] listen, else 127.0.0.1:7780)")
 	return c
 }
 
+// serverLogger writes what a server that runs for long has to say.
+func (a *app) serverLogger(config host.LogConfig) *slog.Logger {
+	if a.verbose && config.Level != "debug" {
+		config.Level = "info"
+	}
+	return slog.New(control.LogHandler(config.Handler(a.stderr)))
+}
+
+// telemetryTimeout is how long the last spans may take to be sent: a collector that
+// is away does not hold up the end.
+const telemetryTimeout = 5 * time.Second
+
+func closeTelemetry(ctx context.Context, measured *telemetry.Telemetry, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), telemetryTimeout)
+	defer cancel()
+	if err := measured.Close(ctx); err != nil {
+		log.Warn("the last measurements are lost", "error", err)
+	}
+}
+
 // mounts are the parts of the server beside the control API.
-func (a *app) mounts(h *host.Host, config host.Config, logins *control.Logins, measured *telemetry.Telemetry) []control.Mount {
+func mounts(h *host.Host, config host.Config, logins *control.Logins, measured *telemetry.Telemetry) []control.Mount {
 	user := func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User }
-	mounts := []control.Mount{
+	all := []control.Mount{
 		{Patterns: gateway.Patterns, Access: control.ForUser, Refuse: gateway.Refuse,
-			Handler: gateway.New(gateway.Config{Host: h, HostConfig: config, User: user, Log: a.logger()})},
+			Handler: gateway.New(gateway.Config{Host: h, HostConfig: config, User: user, Log: config.Log})},
 		{Patterns: mcp.Patterns, Access: control.ForUser,
-			Handler: mcp.NewHandler(mcp.Config{Host: h, User: user, Version: programVersion(), Log: a.logger()})},
+			Handler: mcp.NewHandler(mcp.Config{Host: h, User: user, Version: programVersion(), Log: config.Log})},
 		{Patterns: []string{"GET /metrics"}, Access: control.ForAdmin, Handler: measured.Metrics()},
 	}
-	return append(mounts, dashboard.Mounts(dashboard.Config{Host: h, HostConfig: config, Logins: logins, Version: programVersion(), Log: a.logger()})...)
+	return append(all, dashboard.Mounts(dashboard.Config{Host: h, HostConfig: config, Logins: logins, Version: programVersion(), Log: config.Log})...)
 }
 
 // announce says where the server is, and that nobody asks who calls, if so.

@@ -37,13 +37,13 @@ func TestServe(t *testing.T) {
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var said struct{ Address, URL string }
-	if err := json.NewDecoder(out).Decode(&said); err != nil || said.URL != "http://"+said.Address {
-		t.Fatalf("said %+v: %v: %s", said, err, errs.String())
+	var at struct{ Address, URL string }
+	if err := json.NewDecoder(out).Decode(&at); err != nil || at.URL != "http://"+at.Address {
+		t.Fatalf("said %+v: %v: %s", at, err, errs.String())
 	}
 	get := func(path, token string) int {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "GET", said.URL+path, nil)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", at.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,20 @@ func TestServe(t *testing.T) {
 		_ = serve.Process.Kill()
 		<-ended
 	}
-	if line := strings.TrimSpace(errs.String()); !strings.Contains(line, "everybody on this machine may do everything") || strings.Contains(line, "\n") {
-		t.Errorf("said on standard error: %q", line)
+	// One line is for a person; the others are the log's.
+	var said, requests []string
+	for line := range strings.Lines(errs.String()) {
+		switch {
+		case strings.Contains(line, "msg=request") && strings.Contains(line, "request_id="):
+			requests = append(requests, line)
+		case !strings.HasPrefix(line, "time="):
+			said = append(said, line)
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "everybody on this machine may do everything") {
+		t.Errorf("said on standard error: %q", said)
+	}
+	if len(requests) != 5 || strings.Contains(errs.String(), token.Secret) {
+		t.Errorf("%d requests are logged: %s", len(requests), errs.String())
 	}
 }
