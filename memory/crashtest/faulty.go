@@ -140,6 +140,16 @@ func (f *FaultyStore) CreateSession(ctx context.Context, s memory.Session) (memo
 	return write(f, "CreateSession", func() (memory.Session, error) { return f.Store.CreateSession(ctx, s) })
 }
 
+// NameSession implements memory.Store.
+func (f *FaultyStore) NameSession(ctx context.Context, user memory.UserID, id memory.SessionID, name string) error {
+	return f.write("NameSession", func() error { return f.Store.NameSession(ctx, user, id, name) })
+}
+
+// Fork implements memory.Store.
+func (f *FaultyStore) Fork(ctx context.Context, user memory.UserID, id memory.SessionID, last int64, at time.Time) (memory.Session, error) {
+	return write(f, "Fork", func() (memory.Session, error) { return f.Store.Fork(ctx, user, id, last, at) })
+}
+
 // Append implements memory.Store.
 func (f *FaultyStore) Append(ctx context.Context, user memory.UserID, session memory.SessionID, drafts ...memory.Draft) ([]memory.Message, error) {
 	return write(f, "Append", func() ([]memory.Message, error) { return f.Store.Append(ctx, user, session, drafts...) })

@@ -24,7 +24,7 @@ var faults = []crashtest.Fault{crashtest.Lost, crashtest.Unacknowledged}
 
 // readings are the methods of a store that change nothing.
 var readings = []string{
-	"DefaultUser", "Users", "Agents", "Session", "Sessions", "LastActivity", "Message", "Messages", "Frontier", "FrontierTail",
+	"DefaultUser", "Users", "Agents", "Session", "Sessions", "Places", "LastActivity", "Message", "Messages", "Frontier", "FrontierTail",
 	"Summaries", "Summary", "Sources", "Expand", "SearchWords", "SearchSummaries", "Texts", "Files", "File",
 	"Compactions", "Wipes", "Export", "ExportMemory", "Close",
 	"PendingRuns", "UnseenMessages", "Unseen", "Extractions", "IdleSessions", "Topics",
