@@ -369,6 +369,17 @@ func TestTheServerRefuses(t *testing.T) {
 		"a tool of a list":      with(`,"tools":[{"name":"f","input_schema":{"type":"array"}}]`, ask),
 		"a tool twice":          with(`,"tools":[{"name":"f","input_schema":{"type":"object"}},{"name":"f","input_schema":{"type":"object"}}]`, ask),
 		"a choice of nothing":   with(`,"tool_choice":{"type":"none"}`, ask),
+		"a choice of no tool":   with(`,"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"g"}`, ask),
+		"any with a name":       with(`,"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"any","name":"f"}`, ask),
+		"one of none":           with(`,"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"none","disable_parallel_tool_use":true}`, ask),
+		"a top_p of 2":          with(`,"top_p":2`, ask),
+		"a stop of white space": with(`,"stop_sequences":["END"," "]`, ask),
+		"an effort of another":  with(`,"output_config":{"effort":"minimal"}`, ask),
+		"a picture of a file":   with("", user(`{"type":"image","source":{"type":"url","url":"file:///etc/passwd"}}`)),
+		"a picture of no type":  with("", user(`{"type":"image","source":{"type":"base64","media_type":"image/tiff","data":"eA=="}}`)),
+		"no base64":             with("", user(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"?"}}`)),
+		"a picture of nothing":  with("", user(`{"type":"image","source":null}`)),
+		"the assistant's":       with("", ask, assistant(`{"type":"image","source":{"type":"url","url":"https://example.com/a"}}`), ask),
 		"an open form":          with(`,"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`, ask),
 	} {
 		if code, errors := post(body); code != http.StatusBadRequest || len(errors) != 1 || !strings.Contains(errors[0], "outside the protocol") {

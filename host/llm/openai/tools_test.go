@@ -189,3 +189,60 @@ func TestTheServerRefusesPartedPairs(t *testing.T) {
 		})
 	}
 }
+
+// The fake refuses what OpenAI refuses of how a model is asked, and pictures that are
+// none; and takes the rest.
+func TestTheServerRefuses(t *testing.T) {
+	const (
+		tool    = `,"tools":[{"type":"function","function":{"name":"f"}}]`
+		picture = `{"role":"user","content":[{"type":"text","text":"Look."},{"type":"image_url","image_url":{"url":"data:image/png;base64,eA=="}}]}`
+	)
+	post := func(fields, message string) (int, []string) {
+		recorder := &remotetest.Recorder{TB: t}
+		script := openaitest.NewScript(recorder, openaitest.Text("fine"))
+		body := `{"model":"m","messages":[` + message + `]` + fields + `}`
+		request := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+		request.Header.Set("Authorization", "Bearer "+openaitest.Key)
+		request.Header.Set("Content-Type", "application/json")
+		response := httptest.NewRecorder()
+		script.ServeHTTP(response, request)
+		return response.Code, recorder.Errors
+	}
+	parts := func(of string) string { return `{"role":"user","content":[` + of + `]}` }
+	for name, sent := range map[string][2]string{
+		"parts":          {"", picture},
+		"an address":     {"", parts(`{"type":"image_url","image_url":{"url":"https://example.com/a","detail":"low"}}`)},
+		"none":           {tool + `,"tool_choice":"none"`, picture},
+		"a tool by name": {tool + `,"tool_choice":{"type":"function","function":{"name":"f"}},"parallel_tool_calls":false`, picture},
+		"all else":       {`,"top_p":1,"temperature":2,"stop":["a","b","c","d"],"reasoning_effort":"minimal"`, picture},
+	} {
+		if code, wrong := post(sent[0], sent[1]); code != http.StatusOK || wrong != nil {
+			t.Errorf("%s: status %d, %q", name, code, wrong)
+		}
+	}
+	for name, sent := range map[string][2]string{
+		"a choice without tools":   {`,"tool_choice":"required"`, picture},
+		"in parallel, no tools":    {`,"parallel_tool_calls":false`, picture},
+		"a choice of no tool":      {tool + `,"tool_choice":{"type":"function","function":{"name":"g"}}`, picture},
+		"a choice of a word":       {tool + `,"tool_choice":"any"`, picture},
+		"a hot temperature":        {`,"temperature":2.1`, picture},
+		"a top_p below nothing":    {`,"top_p":-0.1`, picture},
+		"five stops":               {`,"stop":["a","b","c","d","e"]`, picture},
+		"an empty stop":            {`,"stop":[""]`, picture},
+		"an effort of another":     {`,"reasoning_effort":"enormous"`, picture},
+		"an unknown field":         {`,"thinking":{}`, picture},
+		"an unknown field of one":  {"", `{"role":"user","content":"a","cache_control":{}}`},
+		"no part":                  {"", parts("")},
+		"an empty part":            {"", parts(`{"type":"text","text":" "}`)},
+		"a part of another":        {"", parts(`{"type":"image","source":{}}`)},
+		"an image of another kind": {"", parts(`{"type":"image_url","image_url":{"url":"data:text/html;base64,eA=="}}`)},
+		"no base64":                {"", parts(`{"type":"image_url","image_url":{"url":"data:image/png;base64,?"}}`)},
+		"a file":                   {"", parts(`{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}`)},
+		"nothing to see":           {"", parts(`{"type":"image_url"}`)},
+		"the system's picture":     {"", `{"role":"system","content":[{"type":"image_url","image_url":{"url":"https://example.com/a"}}]},` + picture},
+	} {
+		if code, wrong := post(sent[0], sent[1]); code != http.StatusBadRequest || len(wrong) != 1 || !strings.Contains(wrong[0], "outside the protocol") {
+			t.Errorf("%s: status %d, %q", name, code, wrong)
+		}
+	}
+}
