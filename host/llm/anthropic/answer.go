@@ -333,6 +333,7 @@ var statuses = map[string]int{
 	"billing_error":         http.StatusPaymentRequired,
 	"permission_error":      http.StatusForbidden,
 	"not_found_error":       http.StatusNotFound,
+	"conflict_error":        http.StatusConflict,
 	"request_too_large":     http.StatusRequestEntityTooLarge,
 	"rate_limit_error":      http.StatusTooManyRequests,
 	"api_error":             http.StatusInternalServerError,
@@ -348,6 +349,9 @@ func complain(status int, body []byte) remote.Complaint {
 	var detail struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
+		Details struct {
+			Code string `json:"error_code"`
+		} `json:"details"`
 	}
 	// Proxies put what they like where Anthropic puts an object; what does not fit
 	// says nothing.
@@ -358,8 +362,9 @@ func complain(status int, body []byte) remote.Complaint {
 	words := strings.ToLower(detail.Message)
 	return remote.Complaint{
 		Code: detail.Type,
-		// An account with nothing left is told so with 400.
-		NoCredit: detail.Type == "billing_error" ||
+		// An account with nothing left is told so with 400, or with 429 for the rest of
+		// the month.
+		NoCredit: detail.Type == "billing_error" || detail.Details.Code == "enforced_spend_limit_reached" ||
 			status == http.StatusBadRequest && (strings.Contains(words, "credit balance") || strings.Contains(words, "usage limits")),
 		TooLong: remote.SaysTooLong(words),
 		Blind:   remote.SaysBlind(words),

@@ -243,6 +243,8 @@ func TestFaults(t *testing.T) {
 	protocol.TestFaults(t, []remotetest.FaultCase[anthropictest.Request]{
 		{Name: "no credit, by its type", Answer: anthropictest.Fault(400, "billing_error", hostile), Want: llm.ErrAuth, Says: "billing_error"},
 		{Name: "no credit, in prose", Answer: anthropictest.Fault(400, "invalid_request_error", "Your credit balance is too low to access the API."), Want: llm.ErrAuth, Says: "status 400"},
+		{Name: "no credit for the month", Answer: anthropictest.Status(429, `{"type":"error","error":{"type":"rate_limit_error","details":{"error_code":"enforced_spend_limit_reached"},"message":"`+hostile+`"}}`), Want: llm.ErrAuth, Says: "status 429 rate_limit_error"},
+		{Name: "details of another form", Answer: anthropictest.Status(429, `{"type":"error","error":{"type":"rate_limit_error","details":null,"message":"`+hostile+`"}}`), Want: llm.ErrRateLimited, Passing: true, Says: "status 429 rate_limit_error"},
 		{Name: "too long with the answer", Answer: anthropictest.Fault(400, "invalid_request_error", "input length and `max_tokens` exceed context limit: 1 + 2 > 2"), Want: llm.ErrContextTooLong, Says: "status 400"},
 		notProtocol("an object of something else", `{"type":"error","error":{"message":"`+hostile+`"}}`),
 		notProtocol("nothing", ""),

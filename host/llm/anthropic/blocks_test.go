@@ -208,6 +208,9 @@ func TestBreakpoints(t *testing.T) {
 			{Role: llm.RoleAssistant, ToolCalls: []llm.ToolCall{{ID: "1", Name: "now", Input: json.RawMessage("{}")}, {ID: "2", Name: "now", Input: json.RawMessage("{}")}}, Breakpoint: true},
 			{Role: llm.RoleUser, ToolResults: []llm.ToolResult{{ID: "1", Text: "x"}, {ID: "2", Text: "y"}}, Text: "and?", Breakpoint: true},
 		}}, []string{"message 1 block 1", "message 2 block 2"}},
+		{"a picture last", llm.Request{Messages: []llm.Message{{
+			Role: llm.RoleUser, Text: "Look. ", Images: []llm.Image{{At: 5, URL: "https://example.com/a"}, {At: 6, URL: "https://example.com/b"}}, Breakpoint: true,
+		}}}, []string{"message 0 block 2"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := anthropictest.NewServer(t, anthropictest.Text("fine"))

@@ -119,6 +119,7 @@ func TestStatusesWithinAStream(t *testing.T) {
 		"permission_error":      {403, "permission_error", llm.ErrAuth},
 		"not_found_error":       {404, "not_found_error", llm.ErrRefused},
 		"invalid_request_error": {400, "invalid_request_error", llm.ErrRefused},
+		"conflict_error":        {409, "conflict_error", llm.ErrUnavailable},
 		"request_too_large":     {413, "request_too_large", llm.ErrContextTooLong},
 		"error_of_tomorrow":     {500, "error_of_tomorrow", llm.ErrUnavailable},
 		hostile:                 {500, "", llm.ErrUnavailable},
