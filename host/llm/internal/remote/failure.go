@@ -167,7 +167,7 @@ func SaysTooLong(message string) bool {
 func SaysBlind(message string) bool {
 	message = strings.ToLower(message)
 	for _, words := range []string{
-		"only supported by certain models",       // OpenAI
+		"image_url is only supported",            // OpenAI
 		"not support image", "n't support image", // Ollama, LM Studio
 		"unknown variant `image_url`", "content must be a string", // DeepSeek, Groq
 		"that support image input",                  // OpenRouter

@@ -710,7 +710,7 @@ func (p Protocol[R]) testBlind(t *testing.T) {
 		})
 	}
 	t.Run("of something else", func(t *testing.T) {
-		for _, fault := range []Answer[R]{p.Fault(400, "invalid_image", "The image cannot be decoded."), p.Fault(401, "", "You do not support image input."), p.Fault(429, "", "does not support image input so often")} {
+		for _, fault := range []Answer[R]{p.Fault(400, "invalid_image", "The image cannot be decoded."), p.Fault(400, "", "This effort is only supported by certain models."), p.Fault(401, "", "You do not support image input."), p.Fault(429, "", "does not support image input so often")} {
 			script, m := p.Offline(t, remote.Config{MaxRetries: Never}, fault, p.Text("four"))
 			r := Prompt()
 			r.Messages[2].Images = []llm.Image{png}
