@@ -47,9 +47,19 @@ func after(d memory.Digest, sum [sha256.Size]byte) memory.Digest {
 // rowsOf reads a conversation. Messages without a word are no rows. The error wraps
 // memory.ErrInvalid.
 func rowsOf(messages []memory.Draft, now time.Time) ([]row, error) {
-	var rows []row
+	rows := make([]row, 0, len(messages)+1)
 	called := map[string]string{}
-	for i, m := range messages {
+	for i := range messages {
+		m := &messages[i]
+		if isPlain(m) {
+			// Most are, and a conversation can have thousands of them.
+			rows = append(rows, row{Draft: asSaid(m.Role, m.Blocks)})
+			last := &rows[len(rows)-1]
+			if last.At = m.At; last.At.IsZero() {
+				last.At = now
+			}
+			continue
+		}
 		read, err := readMessage(m, called)
 		if err != nil {
 			return nil, fmt.Errorf("message %d: %w: %w", i+1, err, memory.ErrInvalid)
@@ -82,6 +92,26 @@ func rowsOf(messages []memory.Draft, now time.Time) ([]row, error) {
 	return rows, nil
 }
 
+// isPlain reports whether a message is a row as it is: words of the user or of the
+// assistant.
+func isPlain(m *memory.Draft) bool {
+	return (m.Role == memory.RoleUser || m.Role == memory.RoleAssistant) && len(m.Blocks) == 1 &&
+		m.Blocks[0].Type == memory.BlockText && m.Blocks[0].File.IsZero() && says(m.Blocks[0])
+}
+
+// asSaid is a message of what a client says that somebody said.
+func asSaid(role memory.Role, blocks []memory.Block) memory.Draft {
+	d := memory.Draft{Role: role, Blocks: blocks}
+	switch role {
+	case memory.RoleUser:
+		d.Source = memory.SourceUser
+	case memory.RoleAssistant:
+		// Nobody knows what was in view when it was said.
+		d.Source, d.Trust = memory.SourceAssistant, memory.TrustDerived
+	}
+	return d
+}
+
 // joins reports whether two messages of the assistant, one after the other, are one
 // answer: some APIs have the words and each call apart.
 func joins(before, next memory.Draft) bool {
@@ -90,7 +120,7 @@ func joins(before, next memory.Draft) bool {
 
 // readMessage splits a message into what is stored of it. Called has the names of
 // the tools by the ids of their calls.
-func readMessage(m memory.Draft, called map[string]string) ([]memory.Draft, error) {
+func readMessage(m *memory.Draft, called map[string]string) ([]memory.Draft, error) {
 	switch m.Role {
 	case memory.RoleUser, memory.RoleTool, memory.RoleAssistant, memory.RoleSystem:
 	default:
@@ -127,17 +157,10 @@ func readMessage(m memory.Draft, called map[string]string) ([]memory.Draft, erro
 	if !slices.ContainsFunc(rest, says) {
 		return results, nil
 	}
-	d := memory.Draft{Role: m.Role, Blocks: rest}
-	switch m.Role {
-	case memory.RoleTool:
+	if m.Role == memory.RoleTool {
 		return nil, fmt.Errorf("a message of role tool is of no call")
-	case memory.RoleUser:
-		d.Source = memory.SourceUser
-	case memory.RoleAssistant:
-		// Nobody knows what was in view when it was said.
-		d.Source, d.Trust = memory.SourceAssistant, memory.TrustDerived
 	}
-	return append(results, d), nil
+	return append(results, asSaid(m.Role, rest)), nil
 }
 
 // says reports whether there is anything in a block, thoughts aside.
