@@ -341,3 +341,33 @@ func TestAWipeEndsRelays(t *testing.T) {
 		t.Errorf("it is still in %v", found)
 	}
 }
+
+// Pictures reach the model in their places, and are known again by what they show.
+func TestRelayOfPictures(t *testing.T) {
+	c, model := relaying(t, host.Config{})
+	picture := func(data string) memory.Block { return memory.Image("image/png", []byte(data), "") }
+	shows := said(memory.RoleUser, memory.Text("What is "), picture("a cat"), memory.Text("this?"), memory.Image("", nil, "https://example.org/dog.png"))
+	first := c.say(shows)
+	images := model.requests()[0].Messages[0].Images
+	if len(images) != 2 || string(images[0].Data) != "a cat" || images[0].MediaType != "image/png" || images[1].URL != "https://example.org/dog.png" || images[0].At >= images[1].At {
+		t.Errorf("the model is shown %+v", images)
+	}
+	if next := c.say(fromUser("And now?")); next.Session != first.Session || next.Added != 1 {
+		t.Errorf("placed in %+v", next.Placed)
+	}
+	// A tool may return one.
+	c.conv.Tools = []llm.Tool{weather}
+	model.script(calling("", toolCall("a", "weather", `{}`)), llm.Response{Text: "Clouds."})
+	c.say(fromUser("and the sky?"))
+	c.say(said(memory.RoleTool, memory.ToolResult("a", "weather", framed("see"), false), picture("the sky")))
+	asked := model.requests()
+	last := asked[len(asked)-1].Messages
+	if images := last[len(last)-1].Images; len(images) != 1 || string(images[0].Data) != "the sky" {
+		t.Errorf("of a tool's the model is shown %+v", images)
+	}
+	model.answer = nil
+	c.conv.Messages[0] = said(memory.RoleUser, memory.Text("What is "), picture("a dog"), memory.Text("this?"), memory.Image("", nil, "https://example.org/dog.png"))
+	if other := c.say(fromUser("Sure?")); !other.New || other.Added == 1 {
+		t.Errorf("with another picture placed in %+v", other.Placed)
+	}
+}

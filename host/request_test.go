@@ -119,3 +119,40 @@ func TestCounter(t *testing.T) {
 		}
 	}
 }
+
+// A picture stands in the text where the words are that stand for it, however the
+// parts of a message are joined.
+func TestRequestHasPicturesInTheirPlaces(t *testing.T) {
+	picture := func(data string) json.RawMessage {
+		raw, err := memory.Image("image/png", []byte(data), "").MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	other := func(text string, raw json.RawMessage, entry int) assembly.Part {
+		return assembly.Part{Type: assembly.PartOther, Text: text, Raw: raw, Entry: entry}
+	}
+	text := func(text string, entry int) assembly.Part {
+		return assembly.Part{Type: assembly.PartText, Text: text, Entry: entry}
+	}
+	m := assembly.Message{Role: memory.RoleUser, Parts: []assembly.Part{
+		{Type: assembly.PartResult, ID: "a", Name: "f", Text: "done"},
+		other("[1]", picture("1"), 1), text("é", 1), other("[2]", picture("2"), 1), other("[3]", picture("3"), 2), text("last", 3),
+		other("[no picture]", json.RawMessage(`{"type":"image","source":{}}`), 4), other("[4]", picture("4"), 4),
+	}}
+	got := requestMessage(m)
+	if got.Text != m.Text() || len(got.Images) != 4 {
+		t.Fatalf("%q with %+v", got.Text, got.Images)
+	}
+	for i, image := range got.Images {
+		n := fmt.Sprint(i + 1)
+		if image.MediaType != "image/png" || string(image.Data) != n || !strings.HasPrefix(got.Text[image.At:], "["+n+"]") {
+			t.Errorf("picture %s is %q before %q", n, image.Data, got.Text[image.At:])
+		}
+	}
+	m.Role = memory.RoleAssistant
+	if got := requestMessage(m); len(got.Images) != 0 {
+		t.Errorf("the assistant's are %+v", got.Images)
+	}
+}
