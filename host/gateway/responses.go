@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -67,8 +68,9 @@ type responsesTool struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// into puts a request into a conversation. Errors are faults.
-func (r *responsesRequest) into(c *host.Conversation) (err error) {
+// into puts a request into a conversation. Names are those of the tools that the
+// response before called, by the ids of the calls. Errors are faults.
+func (r *responsesRequest) into(c *host.Conversation, names map[string]string) (err error) {
 	for _, field := range []struct {
 		name  string
 		there bool
@@ -87,7 +89,7 @@ func (r *responsesRequest) into(c *host.Conversation) (err error) {
 	}
 	c.System = r.Instructions
 	var said string
-	if said, c.Messages, err = responsesInput(r.Input); err != nil {
+	if said, c.Messages, err = responsesInput(r.Input, names); err != nil {
 		return err
 	}
 	addSystem(c, said)
@@ -111,7 +113,7 @@ func (r *responsesRequest) into(c *host.Conversation) (err error) {
 
 // responsesInput reads an input, which is a text or items. What the system says at its
 // beginning is the system text.
-func responsesInput(raw json.RawMessage) (system string, all []memory.Draft, err error) {
+func responsesInput(raw json.RawMessage, names map[string]string) (system string, all []memory.Draft, err error) {
 	switch first(raw) {
 	case '"':
 		var text string
@@ -130,7 +132,10 @@ func responsesInput(raw json.RawMessage) (system string, all []memory.Draft, err
 	if err := part(raw, "input", &items); err != nil {
 		return "", nil, err
 	}
-	in := responsesReader{names: map[string]string{}}
+	in := responsesReader{names: maps.Clone(names)}
+	if in.names == nil {
+		in.names = map[string]string{}
+	}
 	for i, item := range items {
 		if err := in.item(item, fmt.Sprintf("input[%d]", i)); err != nil {
 			return "", nil, err
@@ -721,7 +726,11 @@ func (s *server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := sent.into(&c); err != nil {
+	names, err := s.calledBefore(r.Context(), sent.PreviousResponseID)
+	if err != nil {
+		return err
+	}
+	if err := sent.into(&c, names); err != nil {
 		return err
 	}
 	at := s.now()
@@ -759,6 +768,26 @@ func (s *server) retrieveResponse(w http.ResponseWriter, r *http.Request) error 
 	a.Usage = nil
 	writeJSON(w, http.StatusOK, a)
 	return nil
+}
+
+// calledBefore returns the names of the tools that a response called, by the ids of
+// the calls: whoever goes on behind it sends their results alone.
+func (s *server) calledBefore(ctx context.Context, previous string) (map[string]string, error) {
+	id, ok := parseResponseID(previous)
+	if !ok {
+		return nil, nil // into says what is wrong with it, if it is there
+	}
+	m, _, err := s.stored(ctx, id)
+	if f, ok := errors.AsType[*fault](err); ok && f.status == http.StatusNotFound {
+		return nil, noResponse("previous_response_id")
+	}
+	names := map[string]string{}
+	for _, b := range m.Blocks {
+		if b.Type == memory.BlockToolCall {
+			names[b.ID] = b.Name
+		}
+	}
+	return names, err
 }
 
 // stored returns an answer and the name of the agent whose it is.
