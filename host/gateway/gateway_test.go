@@ -88,9 +88,11 @@ func serve(t testing.TB, options ...func(*setup)) *system {
 	for _, change := range options {
 		change(&up)
 	}
-	model := httptest.NewServer(up.script)
-	t.Cleanup(model.Close)
-	up.host.Model.BaseURL = model.URL + "/v1"
+	if up.host.Model.BaseURL == "" {
+		model := httptest.NewServer(up.script)
+		t.Cleanup(model.Close)
+		up.host.Model.BaseURL = model.URL + "/v1"
+	}
 	t.Setenv("GATEWAY_TEST_KEY", openaitest.Key)
 
 	h, err := host.New(t.Context(), up.host)
@@ -128,6 +130,11 @@ func serve(t testing.TB, options ...func(*setup)) *system {
 		Mounts: []control.Mount{{Patterns: gateway.Patterns, Access: control.ForUser, Handler: handler, Refuse: gateway.Refuse}},
 	}), log)
 	return s
+}
+
+// serveAt is serve with the model's server at another URL.
+func serveAt(t testing.TB, url string) *system {
+	return serve(t, func(up *setup) { up.host.Model.BaseURL = url + "/v1" })
 }
 
 // listen serves a handler as glovebox serve does, and returns its URL.
