@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -449,4 +450,61 @@ func TestU3ResponsesFork(t *testing.T) {
 	if got := s.sessions(s.bert); len(got) != 0 {
 		t.Errorf("bert has sessions of %v messages", got)
 	}
+}
+
+// checkTold compares what a script told, each as JSON.
+func checkTold(t *testing.T, told map[string]json.RawMessage, want map[string]string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if got := string(told[name]); got != want[name] {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, want[name])
+		}
+	}
+	if len(told) != len(want) {
+		t.Errorf("it tells %d things, want %d", len(told), len(want))
+	}
+}
+
+// U3: Anthropic's JavaScript client talks, streams, calls tools in parallel, shows a
+// picture, and knows the errors by their classes.
+func TestMessagesByJavaScript(t *testing.T) {
+	s := serve(t, withOracle)
+	var told map[string]json.RawMessage
+	s.run("messages.mjs", &told)
+	want := map[string]string{
+		"run tools": `"It rains, say 2 tools."`,
+		"count":     `true`,
+		"no model":  `{"error":"NotFoundError","status":404,"type":"not_found_error"}`,
+		"left":      `"message_start"`,
+	}
+	for _, way := range []string{"whole", "stream"} {
+		want[way+": talk"] = fmt.Sprintf(`{"text":"You said: Good morning.","stop":"end_turn","input_tokens":%d,"output_tokens":%d,"model":"jeeves"}`, openaitest.InputTokens, openaitest.OutputTokens)
+		want[way+": tools"] = `{"stop":"tool_use","calls":["weather Oslo","weather Rome"],"text":"It rains, say 2 tools."}`
+		want[way+": image"] = `"end_turn"`
+		want[way+": Please slow down."] = `{"error":"RateLimitError","status":429,"type":"rate_limit_error"}`
+		want[way+": This is too long."] = `{"error":"BadRequestError","status":400,"type":"invalid_request_error"}`
+		want[way+": Are you overloaded?"] = `{"error":"ServiceUnavailableError","status":503,"type":"api_error"}`
+	}
+	checkTold(t, told, want)
+}
+
+// U3: the same with OpenAI's JavaScript client and its responses.
+func TestResponsesByJavaScript(t *testing.T) {
+	s := serve(t, withOracle)
+	var told map[string]json.RawMessage
+	s.run("responses.mjs", &told)
+	want := map[string]string{
+		"no response": `{"error":"NotFoundError","status":404,"code":"previous_response_not_found","param":"previous_response_id"}`,
+		"left":        `"response.created"`,
+	}
+	for _, way := range []string{"whole", "stream"} {
+		want[way+": talk"] = fmt.Sprintf(`{"text":"You said: Good morning.","status":"completed","total":%d,"model":"jeeves"}`, openaitest.InputTokens+openaitest.OutputTokens)
+		want[way+": previous"] = `{"text":"You said: Good night.","stored":"You said: Good night.","previous":true}`
+		want[way+": tools"] = `{"status":"completed","calls":["weather {\"city\":\"Oslo\"}","weather {\"city\":\"Rome\"}"],"whole":"It rains, say 2 tools.","behind":"It rains, say 2 tools."}`
+		want[way+": image"] = `"completed"`
+		want[way+": Please slow down."] = `{"error":"RateLimitError","status":429,"code":"rate_limit_exceeded"}`
+		want[way+": This is too long."] = `{"error":"BadRequestError","status":400,"code":"context_length_exceeded"}`
+		want[way+": Are you overloaded?"] = `{"error":"InternalServerError","status":503,"code":"upstream_unavailable"}`
+	}
+	checkTold(t, told, want)
 }
