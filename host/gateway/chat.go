@@ -619,6 +619,6 @@ func (t *chatTeller) end(out *events, done host.Relayed) {
 	out.line("", "[DONE]")
 }
 
-func (t *chatTeller) fail(out *events, f *fault) { out.send("", openAI{}.fault(f)) }
+func (t *chatTeller) fail(out *events, f *fault) { out.send("", openAI{}.fault(f, requestID(out.to))) }
 
 func (t *chatTeller) alive(out *events) { out.comment() }

@@ -304,6 +304,12 @@ func TestU3MessagesThroughHost(t *testing.T) {
 				if !ok || refused.StatusCode != http.StatusTooManyRequests || refused.Type() != "rate_limit_error" || refused.Response.Header.Get("Retry-After") != "60" || strings.Contains(err.Error(), "SECRET") {
 					t.Errorf("got %v", err)
 				}
+				var body struct {
+					RequestID string `json:"request_id"`
+				}
+				if ok && (json.Unmarshal([]byte(refused.RawJSON()), &body) != nil || body.RequestID == "" || body.RequestID != refused.RequestID) {
+					t.Errorf("the request is %q in the head of %s", refused.RequestID, refused.RawJSON())
+				}
 				checkSent(t, s, model)
 			})
 		}

@@ -130,8 +130,9 @@ func (f *fault) take(upstream *llm.StatusError) {
 
 // dialect is the form of an API's errors.
 type dialect interface {
-	// fault is the body of an answer that refuses, a value for JSON.
-	fault(*fault) any
+	// fault is the body of an answer that refuses, a value for JSON. Request is the id
+	// of the request, "" if it has none.
+	fault(f *fault, request string) any
 }
 
 // openAI is the dialect of chat completions, responses and models.
@@ -145,7 +146,7 @@ type openAIError struct {
 	Code    *string `json:"code"`
 }
 
-func (openAI) fault(f *fault) any {
+func (openAI) fault(f *fault, _ string) any {
 	return struct {
 		Error openAIError `json:"error"`
 	}{openAIErrorOf(f)}
@@ -178,14 +179,24 @@ type anthropic struct{}
 type anthropicError struct {
 	Type  string `json:"type"`
 	Error struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
+		Type    string            `json:"type"`
+		Message string            `json:"message"`
+		Details *anthropicDetails `json:"details,omitempty"`
 	} `json:"error"`
+	RequestID *string `json:"request_id"`
 }
 
-func (anthropic) fault(f *fault) any {
-	e := anthropicError{Type: "error"}
+// anthropicDetails say what programs branch on.
+type anthropicDetails struct {
+	ErrorCode string `json:"error_code"`
+}
+
+func (anthropic) fault(f *fault, request string) any {
+	e := anthropicError{Type: "error", RequestID: orNull(request)}
 	e.Error.Message = f.Error()
+	if f.code != "" {
+		e.Error.Details = &anthropicDetails{f.code}
+	}
 	switch f.status {
 	case http.StatusUnauthorized:
 		e.Error.Type = "authentication_error"
@@ -223,11 +234,14 @@ func dialectOf(r *http.Request) dialect {
 // isAnthropic reports whether a client of Anthropic's sent the request.
 func isAnthropic(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
 
+// requestID is the id of the request that is answered, under which the log has it.
+func requestID(w http.ResponseWriter) string { return w.Header().Get("X-Request-Id") }
+
 // writeFault answers with a fault.
 func writeFault(w http.ResponseWriter, d dialect, f *fault) {
 	if f.retryAfter > 0 {
 		seconds := (f.retryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 	}
-	writeJSON(w, f.status, d.fault(f))
+	writeJSON(w, f.status, d.fault(f, requestID(w)))
 }

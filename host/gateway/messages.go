@@ -32,6 +32,10 @@ type messagesRequest struct {
 			Schema json.RawMessage `json:"schema"`
 		} `json:"format"`
 	} `json:"output_config"`
+	// Thread is a conversation that the server holds: of a beta.
+	Thread struct {
+		Type string `json:"type"`
+	} `json:"thread"`
 	Servers   json.RawMessage `json:"mcp_servers"`
 	Container json.RawMessage `json:"container"`
 }
@@ -77,6 +81,12 @@ type messagesChoice struct {
 // Errors are faults.
 func (r *messagesRequest) into(c *host.Conversation, limited bool) (err error) {
 	switch {
+	case r.Thread.Type == "continue":
+		// What it goes on with would be without its system text and its tools, which are
+		// not kept. Clients then send the whole conversation, and all is well.
+		f := refuse(http.StatusNotFound, "thread_not_found", "this server holds no threads: send the whole conversation")
+		f.param = "thread"
+		return f
 	case isThere(r.Servers):
 		return unsupportedf("mcp_servers", "this server connects to no others for a request")
 	case isThere(r.Container):
@@ -491,7 +501,7 @@ func (s *messagesStream) end(out *events, done host.Relayed) {
 	out.send("message_stop", map[string]any{"type": "message_stop"})
 }
 
-func (s *messagesStream) fail(out *events, f *fault) { out.send("error", anthropic{}.fault(f)) }
+func (s *messagesStream) fail(out *events, f *fault) { out.send("error", anthropic{}.fault(f, requestID(out.to))) }
 
 func (s *messagesStream) alive(out *events) {
 	s.begin(out)
@@ -513,6 +523,10 @@ func (s *messagesStream) close(out *events) {
 
 // messages answers POST /v1/messages.
 func (s *server) messages(w http.ResponseWriter, r *http.Request) error {
+	// Where this API's clients look for it.
+	if request := requestID(w); request != "" {
+		w.Header().Set("Request-Id", request)
+	}
 	var sent messagesRequest
 	done, err := s.read(w, r, &sent)
 	defer done()

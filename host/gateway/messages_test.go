@@ -234,6 +234,19 @@ func TestMessagesBadInput(t *testing.T) {
 	}
 }
 
+// A client that lets the server hold the conversation is told to send it whole: what
+// it sends alone would be taken for an opening.
+func TestMessagesThread(t *testing.T) {
+	const hi = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"thread":`
+	if _, err := readMessages(hi + `{"type":"create"}}`); err != nil {
+		t.Error(err)
+	}
+	_, err := readMessages(hi + `{"type":"continue","previous_message_id":"msg_1"}}`)
+	if f, ok := errors.AsType[*fault](err); !ok || f.status != http.StatusNotFound || f.code != "thread_not_found" {
+		t.Errorf("got %v", err)
+	}
+}
+
 // relaying is a host that answers each turn by the function, without storing
 // anything.
 type relaying struct {
