@@ -1,38 +1,106 @@
 package dashboard_test
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/net/html"
+
+	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/control"
 	"github.com/gloveboxhq/glovebox/host/dashboard"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
 var monday = time.Date(2030, 1, 7, 9, 0, 0, 0, time.UTC)
 
-// house is a host with its server, as serve makes them.
-type house struct {
-	*httptest.Server
-	host   *host.Host
-	tokens *control.Tokens
-	logins *control.Logins
-	now    time.Time
+// cacheDir is where all hosts of the tests keep compiled modules.
+var cacheDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "glovebox-cache-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	cacheDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
 
-func open(t testing.TB, config host.Config) *house {
+// clock is the time of a test.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+// scripted answers what the test says, or fails.
+type scripted struct {
+	mu   sync.Mutex
+	text string
+	err  error
+}
+
+func (m *scripted) Complete(context.Context, llm.Request) (llm.Response, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return llm.Response{Text: m.text, Model: "scripted"}, m.err
+}
+
+func (m *scripted) say(text string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.text, m.err = text, err
+}
+
+// house is a host and its server, as glovebox serve puts them together, for the users
+// anna, who is the default one, and bert.
+type house struct {
+	url        string
+	host       *host.Host
+	store      memory.Store
+	tokens     *control.Tokens
+	clock      *clock
+	model      *scripted
+	anna, bert memory.User
+}
+
+func open(t testing.TB) *house {
 	t.Helper()
 	dir := t.TempDir()
-	config.Store.Path = filepath.Join(dir, "glovebox.db")
-	h := &house{now: monday}
-	clock := func() time.Time { return h.now }
-	if config.Now == nil {
-		config.Now = clock
+	h := &house{clock: &clock{at: monday}, model: &scripted{text: "Noted."}}
+	config := host.Config{
+		Data: dir, Cache: cacheDir, Now: h.clock.now, LLM: h.model,
+		Users:  []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}},
+		Agents: []host.AgentConfig{{Name: "jeeves"}, {Name: "plain"}},
 	}
 	var err error
 	if h.host, err = host.New(t.Context(), config); err != nil {
@@ -43,40 +111,235 @@ func open(t testing.TB, config host.Config) *house {
 			t.Error(err)
 		}
 	})
+	h.store = h.host.Store()
+	if h.anna, err = h.host.User("anna"); err != nil {
+		t.Fatal(err)
+	}
+	if h.bert, err = h.host.User("bert"); err != nil {
+		t.Fatal(err)
+	}
 	if h.tokens, err = control.OpenTokens(filepath.Join(dir, "tokens.json")); err != nil {
 		t.Fatal(err)
 	}
-	h.logins = control.NewLogins(h.tokens, clock)
-	h.Server = httptest.NewServer(control.New(control.Config{
-		Host: h.host, HostConfig: config, Tokens: h.tokens, Open: true, Now: clock, Logins: h.logins,
-		Mounts: dashboard.Mounts(dashboard.Config{Host: h.host, HostConfig: config, Logins: h.logins, Version: "v0.0.0-test", Now: clock}),
+	logins := control.NewLogins(h.tokens, h.clock.now)
+	server := httptest.NewServer(control.New(control.Config{
+		Host: h.host, HostConfig: config, Tokens: h.tokens, Logins: logins, Open: true, Now: h.clock.now,
+		Mounts: dashboard.Mounts(dashboard.Config{Host: h.host, HostConfig: config, Logins: logins, Version: "v0.0.0-test", Now: h.clock.now}),
 	}))
-	t.Cleanup(h.Server.Close)
-	h.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	t.Cleanup(server.Close)
+	h.url = server.URL
 	return h
 }
 
-// user returns the id of a configured user.
-func (h *house) user(t testing.TB, name string) memory.UserID {
+// token makes one of a user.
+func (h *house) token(t testing.TB, user memory.User, scope control.Scope) (secret string, token control.Token) {
 	t.Helper()
-	u, err := h.host.User(name)
+	secret, token, err := h.tokens.Create(user.ID, scope, h.clock.now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return u.ID
+	return secret, token
 }
 
-func TestPagesOpen(t *testing.T) {
-	h := open(t, host.Config{})
-	for _, path := range []string{"/", "/hands", "/agents", "/users", "/login"} {
-		res, err := h.Client().Get(h.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, _ := io.ReadAll(res.Body)
-		res.Body.Close()
-		if res.StatusCode != 200 {
-			t.Errorf("%s: %d %s", path, res.StatusCode, b)
+// browser keeps cookies and follows nothing by itself.
+type browser struct {
+	t    testing.TB
+	at   string
+	http http.Client
+}
+
+func (h *house) browser(t testing.TB) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &browser{t: t, at: h.url, http: http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// as is a browser that is logged in.
+func (h *house) as(t testing.TB, user memory.User, scope control.Scope) *browser {
+	t.Helper()
+	secret, _ := h.token(t, user, scope)
+	b := h.browser(t)
+	if got := b.post("/login", url.Values{"token": {secret}}); got.status != http.StatusSeeOther {
+		t.Fatalf("login: %d %s", got.status, got.body)
+	}
+	return b
+}
+
+// got is an answer.
+type got struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (g got) location() string { return g.header.Get("Location") }
+
+// get asks for a page; headers are names and values in turns.
+func (b *browser) get(path string, headers ...string) got {
+	b.t.Helper()
+	return b.do(http.MethodGet, path, nil, headers...)
+}
+
+// post sends a form, as a browser does from a page of the server.
+func (b *browser) post(path string, form url.Values, headers ...string) got {
+	b.t.Helper()
+	return b.do(http.MethodPost, path, form, append([]string{"Origin", b.at, "Sec-Fetch-Site", "same-origin"}, headers...)...)
+}
+
+func (b *browser) do(method, path string, form url.Values, headers ...string) got {
+	b.t.Helper()
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.at+path, body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if r.Header.Set(headers[i], headers[i+1]); headers[i+1] == "" {
+			r.Header.Del(headers[i])
 		}
 	}
+	answer, err := b.http.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return got{answer.StatusCode, answer.Header, string(text)}
+}
+
+// want fails the test unless an answer has that status.
+func (g got) want(t testing.TB, what string, status int) got {
+	t.Helper()
+	if g.status != status {
+		t.Fatalf("%s: status %d, want %d: %s", what, g.status, status, g.body)
+	}
+	return g
+}
+
+// says fails the test unless the page has all of the texts in what a reader sees.
+func (g got) says(t testing.TB, what string, texts ...string) got {
+	t.Helper()
+	seen := textOf(t, g.body)
+	for _, text := range texts {
+		if !strings.Contains(seen, text) {
+			t.Errorf("%s: the page does not say %q", what, text)
+		}
+	}
+	return g
+}
+
+// textOf is what a page shows.
+func textOf(t testing.TB, page string) string {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for n := range root.Descendants() {
+		if n.Type == html.TextNode && (n.Parent == nil || n.Parent.Data != "script") {
+			b.WriteString(n.Data + " ")
+		}
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// hostile is text that breaks out of whatever does not escape it.
+const hostile = `"'></pre></textarea></title><script>alert(1)</script><img src=x onerror=alert(2)><!-- {{.}} `
+
+// content is external text of the calendar.
+func content(t testing.TB, text string) boundary.Content {
+	t.Helper()
+	source, err := boundary.HandSource("calendar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := boundary.Wrap(source, text, boundary.Unlimited)
+	return c
+}
+
+// talk makes a session of a user in which everything is hostile that anybody can
+// write: its title, messages of every kind, a refresh, and a summary of the first of
+// them.
+func (h *house) talk(t testing.TB, user memory.User) memory.Session {
+	t.Helper()
+	ctx := t.Context()
+	agent, err := h.host.Agent("jeeves")
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := h.store.CreateSession(ctx, memory.Session{Agent: agent.ID, User: user.ID, Title: hostile, CreatedAt: h.clock.now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft := func(role memory.Role, source memory.Source, blocks ...memory.Block) memory.Draft {
+		h.clock.move(time.Second)
+		return memory.Draft{Role: role, Source: source, Blocks: blocks, At: h.clock.now()}
+	}
+	var drafts []memory.Draft
+	for i := range 3 {
+		drafts = append(drafts,
+			draft(memory.RoleUser, memory.SourceUser, memory.Text(fmt.Sprintf("question %d about the garden %s", i, hostile))),
+			draft(memory.RoleAssistant, memory.SourceAssistant, memory.Text(fmt.Sprintf("answer %d %s", i, hostile))))
+	}
+	drafts = append(drafts,
+		draft(memory.RoleUser, memory.SourceUser, memory.Text("look it up")),
+		draft(memory.RoleAssistant, memory.SourceAssistant, memory.Thinking("other", "thought "+hostile, nil), memory.ToolCall("c1", hostile, []byte(`{"a":"<script>alert(3)</script>"}`))),
+		draft(memory.RoleTool, memory.SourceTool, memory.ToolResult("c1", hostile, content(t, "result "+hostile), true)),
+		draft(memory.RoleAssistant, memory.SourceAssistant, memory.Text("long "+strings.Repeat("word ", 1000)+"end of it")),
+	)
+	stored, err := h.store.Append(ctx, user.ID, session.ID, drafts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.clock.move(time.Second)
+	if _, err := h.store.Inject(ctx, user.ID, session.ID, memory.Injection{At: h.clock.now(), Blocks: []boundary.Content{content(t, "appointment "+hostile)}}); err != nil {
+		t.Fatal(err)
+	}
+	frontier, err := h.store.Frontier(ctx, user.ID, session.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: h.clock.now(), SummaryText: memory.SummaryText{
+		Text: "they spoke of the garden " + hostile, External: content(t, "summed up "+hostile), Level: memory.LevelFallback, Model: hostile,
+	}}
+	for _, m := range stored[:4] {
+		summary.Messages = append(summary.Messages, m.ID)
+	}
+	if _, err := h.store.CommitSummary(ctx, user.ID, frontier.Revision, summary); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.store.RecordCompaction(ctx, user.ID, memory.CompactionRun{
+		Session: session.ID, Agent: session.Agent, Trigger: memory.TriggerGap, Outcome: memory.OutcomeFailed, Reason: hostile, StartedAt: h.clock.now(),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ledger := h.host.Ledger()
+	if err := ledger.RecordRun(ctx, capability.Run{Hand: "calendar", Subject: ledger.Subject("calendar", user.ID.String()), Outcome: abi.KindTimeout, Text: hostile}); err != nil {
+		t.Fatal(err)
+	}
+	// Rows are written in their order, and this one is waited for.
+	if _, err := ledger.ForgetSubject(ctx, "mail", "nobody"); err != nil {
+		t.Fatal(err)
+	}
+	if session, err = h.store.Session(ctx, user.ID, session.ID); err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+func sessionPath(s memory.Session) string {
+	return "/users/" + s.User.String() + "/sessions/" + s.ID.String()
 }

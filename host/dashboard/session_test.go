@@ -1,0 +1,238 @@
+package dashboard_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// A conversation needs no script: it begins, goes on, and shows what was said and
+// what it costs (U5).
+func TestChat(t *testing.T) {
+	h := open(t)
+	b := h.as(t, h.anna, control.UserScope(h.anna.ID))
+	chat := "/users/" + h.anna.ID.String() + "/chat"
+	b.get("/chat").want(t, "chat", http.StatusSeeOther)
+	b.get(chat+"?agent=plain").want(t, "chat", http.StatusOK).says(t, "chat", "jeeves", "plain", "Your message")
+	h.model.say("Good morning, "+hostile, nil)
+	to := b.post(chat, url.Values{"agent": {"plain"}, "text": {"hello " + hostile}}).want(t, "hello", http.StatusSeeOther).location()
+	path, anchor, _ := strings.Cut(to, "#")
+	if anchor != "m-2" {
+		t.Errorf("sent to %q", to)
+	}
+	page := b.get(path).want(t, "answer", http.StatusOK)
+	checkPage(t, path, page)
+	page.says(t, "answer", "hello "+strings.TrimSpace(hostile), "Good morning", "With plain", "low")
+	h.model.say("Again.", nil)
+	b.post(path, url.Values{"text": {"and again"}, "agent": {"jeeves"}}).want(t, "again", http.StatusSeeOther)
+	b.get(path).says(t, "again", "and again", "Again.")
+	// The script asks for what is new.
+	part := b.get(path+"/since?after=2", "HX-Request", "true").want(t, "since", http.StatusOK)
+	if text := textOf(t, part.body); !strings.Contains(text, "Again.") || strings.Contains(text, "Good morning") || !strings.Contains(part.body, `data-last="4"`) {
+		t.Errorf("since: %s", part.body)
+	}
+	if part := b.get(path+"/since?after=4").want(t, "since the last", http.StatusOK); strings.Contains(part.body, "data-last") {
+		t.Errorf("since the last: %s", part.body)
+	}
+	for _, after := range []string{"", "x", "-1"} {
+		b.get(path+"/since?after="+after).want(t, "since "+after, http.StatusBadRequest)
+	}
+	b.get(chat).says(t, "chat", "Go on with")
+	sessions, err := h.store.Sessions(t.Context(), h.anna.ID, memory.SessionQuery{})
+	if err != nil || len(sessions) != 1 || sessions[0].Messages != 4 {
+		t.Errorf("sessions %+v, %v", sessions, err)
+	}
+}
+
+// What a model does not answer is kept, and the page says why there is no answer.
+func TestChatFails(t *testing.T) {
+	h := open(t)
+	b := h.as(t, h.anna, control.UserScope(h.anna.ID))
+	chat := "/users/" + h.anna.ID.String() + "/chat"
+	page := b.post(chat, url.Values{"text": {"  \n"}}).want(t, "nothing said", http.StatusBadRequest)
+	page.says(t, "nothing said", "Say something first.")
+	b.post(chat, url.Values{"text": {"hello"}, "agent": {"nobody"}}).want(t, "unknown agent", http.StatusNotFound)
+	h.model.say("", fmt.Errorf("down: %w", llm.ErrUnavailable))
+	page = b.post(chat, url.Values{"text": {"hello"}}).want(t, "no model", http.StatusBadGateway)
+	page.says(t, "no model", "hello", "There is no answer: "+llm.ErrUnavailable.Error())
+	if strings.Contains(page.body, "down:") {
+		t.Error("the page tells what is for the log")
+	}
+	h.model.say("", errors.New("secret of the host"))
+	page = b.post(chat, url.Values{"text": {"hello"}}).want(t, "fault", http.StatusInternalServerError)
+	if page.says(t, "fault", "internal error"); strings.Contains(page.body, "secret of the host") {
+		t.Error("the page tells what is for the log")
+	}
+}
+
+// Words are found wherever they stand, and a hit leads to its place.
+func TestSearch(t *testing.T) {
+	h := open(t)
+	session := h.talk(t, h.anna)
+	h.talk(t, h.bert)
+	b := h.as(t, h.anna, control.UserScope(h.anna.ID))
+	list := "/users/" + h.anna.ID.String() + "/sessions"
+	page := b.get(list+"?q=garden").want(t, "search", http.StatusOK)
+	checkPage(t, list, page)
+	page.says(t, "search", "Found", "question 0 about the garden", "summary")
+	where := sessionPath(session) + "/messages?page=1#m-3"
+	if !strings.Contains(page.body, where) {
+		t.Errorf("no hit leads to %s", where)
+	}
+	if !strings.Contains(b.get(sessionPath(session)+"/messages?page=1").body, `id="m-3"`) {
+		t.Error("the place is not there")
+	}
+	b.get(list+"?q=nowhere").want(t, "nothing", http.StatusOK).says(t, "nothing", "Nothing was found")
+	for _, q := range []string{"!!!", strings.Repeat("x ", 2000), "' OR 1=1 --", `" AND NEAR(`, hostile} {
+		page := b.get(list+"?q="+url.QueryEscape(q)).want(t, q, http.StatusOK)
+		checkPage(t, "search for "+q, page)
+	}
+}
+
+// The frontier is drawn item by item; a summary opens into its sources and a message
+// into all of its words.
+func TestSessionParts(t *testing.T) {
+	h := open(t)
+	session := h.talk(t, h.anna)
+	b := h.as(t, h.anna, control.UserScope(h.anna.ID))
+	at := sessionPath(session)
+	frontier, err := h.store.Frontier(t.Context(), h.anna.ID, session.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := at + "/summaries/" + frontier.Items[0].Summary.ID.String()
+	page := b.get(at).want(t, "session", http.StatusOK)
+	if !strings.Contains(page.body, `hx-get="`+summary+`"`) || strings.Contains(textOf(t, page.body), "question 0") {
+		t.Error("the summary is not drawn in place of its messages")
+	}
+	part := b.get(summary, "HX-Request", "true").want(t, "sources", http.StatusOK)
+	part.says(t, "sources", "question 0 about the garden", "answer 1")
+	if strings.Contains(textOf(t, part.body), "question 2") {
+		t.Error("the sources have what the summary does not stand for")
+	}
+	b.get(summary).want(t, "the summary's page", http.StatusOK).says(t, "the summary's page", "they spoke of the garden", "answer 1")
+	// The long answer is cut where there are many, and whole where it is alone.
+	long := frontier.Items[len(frontier.Items)-2].Message
+	whole := at + "/messages/" + long.ID.String()
+	if !strings.Contains(page.body, `hx-get="`+whole+`"`) || strings.Contains(page.body, "end of it") {
+		t.Error("the long message is not cut")
+	}
+	b.get(whole, "HX-Request", "true").want(t, "whole", http.StatusOK).says(t, "whole", "end of it")
+	b.get(whole).want(t, "whole page", http.StatusOK).says(t, "whole page", "end of it")
+	for _, from := range []string{"-1", "x", "5", "99999999999999999999"} {
+		b.get(summary+"?from="+from).want(t, from, http.StatusBadRequest)
+	}
+	// Ids of one session open nothing in another.
+	other := sessionPath(h.talk(t, h.anna))
+	b.get(other+"/messages/"+long.ID.String()).want(t, "in another session", http.StatusNotFound)
+	b.get(other+"/summaries/"+frontier.Items[0].Summary.ID.String()).want(t, "in another session", http.StatusNotFound)
+}
+
+// Pages of rows hang together: every message is on one of them.
+func TestPaging(t *testing.T) {
+	h := open(t)
+	agent, err := h.host.Agent("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const sessions, messages = 60, 120
+	var last memory.Session
+	for range sessions {
+		if last, err = h.store.CreateSession(t.Context(), memory.Session{Agent: agent.ID, User: h.anna.ID, CreatedAt: h.clock.now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var drafts []memory.Draft
+	for i := range messages {
+		draft := memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Blocks: []memory.Block{memory.Text("number " + strconv.Itoa(i+1) + ".")}, At: h.clock.now()}
+		if i%2 == 1 {
+			draft.Role, draft.Source = memory.RoleAssistant, memory.SourceAssistant
+		}
+		drafts = append(drafts, draft)
+	}
+	stored, err := h.store.Append(t.Context(), h.anna.ID, last.ID, drafts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := h.as(t, h.anna, control.ScopeAdmin)
+	found := b.crawl("/users/" + h.anna.ID.String() + "/sessions")
+	rows := func(path string) int { return strings.Count(found[path].body, `class="item message"`) }
+	at := sessionPath(last)
+	for path, want := range map[string]int{at + "/messages": 50, at + "/messages?page=2": 50, at + "/messages?page=3": 20, at: 50, at + "?page=2": 50, at + "?page=3": 20} {
+		if got := rows(path); got != want {
+			t.Errorf("%s: %d messages, want %d", path, got, want)
+		}
+	}
+	found[at].says(t, at, "number 120.", "number 71.")
+	found[at+"?page=3"].says(t, at, "number 1.", "number 20.")
+	if n := strings.Count(found["/users/"+h.anna.ID.String()+"/sessions?page=2"].body, `class="card"`); n != sessions-50 {
+		t.Errorf("the second page has %d sessions", n)
+	}
+	// Sources of a summary come by the page too.
+	frontier, err := h.store.Frontier(t.Context(), h.anna.ID, last.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: h.clock.now(), SummaryText: memory.SummaryText{Text: "numbers", Level: memory.LevelNormal}}
+	for _, m := range stored[:110] {
+		summary.Messages = append(summary.Messages, m.ID)
+	}
+	if _, err := h.store.CommitSummary(t.Context(), h.anna.ID, frontier.Revision, summary); err != nil {
+		t.Fatal(err)
+	}
+	path := at + "/summaries/" + summary.ID.String()
+	seen := 0
+	for _, query := range []string{"", "?from=50", "?from=100"} {
+		part := b.get(path+query, "HX-Request", "true").want(t, query, http.StatusOK)
+		seen += strings.Count(part.body, `class="item message"`)
+		if more := strings.Contains(part.body, "Show more"); more != (query != "?from=100") {
+			t.Errorf("%s: more: %v", query, more)
+		}
+	}
+	if seen != 110 {
+		t.Errorf("%d sources, want 110", seen)
+	}
+	for _, page := range []string{"0", "-1", "x", "99999999999999999999", "2147483647", "5"} {
+		for _, of := range []string{"", "/messages", "/timeline", "/context"} {
+			b.get(at+of+"?page="+page).want(t, of+" page "+page, http.StatusOK)
+		}
+	}
+}
+
+// A session is compacted and deleted by buttons, the latter after a question.
+func TestSessionActions(t *testing.T) {
+	h := open(t)
+	session := h.talk(t, h.anna)
+	b := h.as(t, h.anna, control.UserScope(h.anna.ID))
+	at := sessionPath(session)
+	to := b.post(at+"/compact", url.Values{}).want(t, "compact", http.StatusSeeOther).location()
+	if !strings.HasPrefix(to, at+"?notice=") {
+		t.Errorf("compact: sent to %q", to)
+	}
+	b.get(to).want(t, "compacted", http.StatusOK)
+	b.get(at+"/delete").want(t, "delete?", http.StatusOK).says(t, "delete?", "Nobody can bring it back.")
+	if _, err := h.store.Session(t.Context(), h.anna.ID, session.ID); err != nil {
+		t.Errorf("to ask deleted it: %v", err)
+	}
+	to = b.post(at+"/delete", url.Values{}).want(t, "delete", http.StatusSeeOther).location()
+	b.get(to).want(t, "deleted", http.StatusOK).says(t, "deleted", "The session was deleted.")
+	if _, err := h.store.Session(t.Context(), h.anna.ID, session.ID); !errors.Is(err, memory.ErrNotFound) {
+		t.Errorf("it is still there: %v", err)
+	}
+	for _, path := range []string{at, at + "/messages", at + "/delete"} {
+		b.get(path).want(t, path, http.StatusNotFound)
+	}
+	b.post(at+"/delete", url.Values{}).want(t, "delete again", http.StatusNotFound)
+	// An address chooses among notices, and writes none.
+	if page := b.get("/?notice=" + url.QueryEscape("Call this number")); strings.Contains(page.body, "Call this number") {
+		t.Error("an address writes on the page")
+	}
+}
