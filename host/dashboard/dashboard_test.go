@@ -85,6 +85,7 @@ func (m *scripted) say(text string, err error) {
 // anna, who is the default one, and bert.
 type house struct {
 	url        string
+	handler    http.Handler
 	host       *host.Host
 	store      memory.Store
 	tokens     *control.Tokens
@@ -122,10 +123,11 @@ func open(t testing.TB) *house {
 		t.Fatal(err)
 	}
 	logins := control.NewLogins(h.tokens, h.clock.now)
-	server := httptest.NewServer(control.New(control.Config{
-		Host: h.host, HostConfig: config, Tokens: h.tokens, Logins: logins, Open: true, Now: h.clock.now,
+	h.handler = control.New(control.Config{
+		Host: h.host, HostConfig: config, Tokens: h.tokens, Logins: logins, Open: true, Hosts: []string{"127.0.0.1"}, Now: h.clock.now,
 		Mounts: dashboard.Mounts(dashboard.Config{Host: h.host, HostConfig: config, Logins: logins, Version: "v0.0.0-test", Now: h.clock.now}),
-	}))
+	})
+	server := httptest.NewServer(h.handler)
 	t.Cleanup(server.Close)
 	h.url = server.URL
 	return h
