@@ -143,27 +143,28 @@ func (h *house) token(t testing.TB, user memory.User, scope control.Scope) (secr
 	return secret, token
 }
 
-// browser keeps cookies and follows nothing by itself.
-type browser struct {
+// visitor is a browser without scripts: it keeps cookies, and follows nothing by
+// itself.
+type visitor struct {
 	t    testing.TB
 	at   string
 	http http.Client
 }
 
-func (h *house) browser(t testing.TB) *browser {
+func (h *house) visitor(t testing.TB) *visitor {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &browser{t: t, at: h.url, http: http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &visitor{t: t, at: h.url, http: http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 // as is a browser that is logged in.
-func (h *house) as(t testing.TB, user memory.User, scope control.Scope) *browser {
+func (h *house) as(t testing.TB, user memory.User, scope control.Scope) *visitor {
 	t.Helper()
 	secret, _ := h.token(t, user, scope)
-	b := h.browser(t)
+	b := h.visitor(t)
 	if got := b.post("/login", url.Values{"token": {secret}}); got.status != http.StatusSeeOther {
 		t.Fatalf("login: %d %s", got.status, got.body)
 	}
@@ -180,18 +181,18 @@ type got struct {
 func (g got) location() string { return g.header.Get("Location") }
 
 // get asks for a page; headers are names and values in turns.
-func (b *browser) get(path string, headers ...string) got {
+func (b *visitor) get(path string, headers ...string) got {
 	b.t.Helper()
 	return b.do(http.MethodGet, path, nil, headers...)
 }
 
 // post sends a form, as a browser does from a page of the server.
-func (b *browser) post(path string, form url.Values, headers ...string) got {
+func (b *visitor) post(path string, form url.Values, headers ...string) got {
 	b.t.Helper()
 	return b.do(http.MethodPost, path, form, append([]string{"Origin", b.at, "Sec-Fetch-Site", "same-origin"}, headers...)...)
 }
 
-func (b *browser) do(method, path string, form url.Values, headers ...string) got {
+func (b *visitor) do(method, path string, form url.Values, headers ...string) got {
 	b.t.Helper()
 	var body io.Reader
 	if form != nil {
@@ -258,8 +259,8 @@ func textOf(t testing.TB, page string) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// hostile is text that breaks out of whatever does not escape it.
-const hostile = `"'></pre></textarea></title><script>alert(1)</script><img src=x onerror=alert(2)><!-- {{.}} `
+// markup is text that breaks out of whatever does not escape it.
+const markup = `"'></pre></textarea></title><script>alert(1)</script><img src=x onerror=alert(2)><!-- {{.}} `
 
 // content is external text of the calendar.
 func content(t testing.TB, text string) boundary.Content {
@@ -272,9 +273,9 @@ func content(t testing.TB, text string) boundary.Content {
 	return c
 }
 
-// talk makes a session of a user in which everything is hostile that anybody can
-// write: its title, messages of every kind, a refresh, and a summary of the first of
-// them.
+// talk makes a session of a user in which everything is markup that anybody can
+// write: its title, messages of every kind, a refresh, a summary of the first of them,
+// and what is recorded of it.
 func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 	t.Helper()
 	ctx := t.Context()
@@ -282,7 +283,7 @@ func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := h.store.CreateSession(ctx, memory.Session{Agent: agent.ID, User: user.ID, Title: hostile, CreatedAt: h.clock.now()})
+	session, err := h.store.CreateSession(ctx, memory.Session{Agent: agent.ID, User: user.ID, Title: markup, CreatedAt: h.clock.now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,13 +294,13 @@ func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 	var drafts []memory.Draft
 	for i := range 3 {
 		drafts = append(drafts,
-			draft(memory.RoleUser, memory.SourceUser, memory.Text(fmt.Sprintf("question %d about the garden %s", i, hostile))),
-			draft(memory.RoleAssistant, memory.SourceAssistant, memory.Text(fmt.Sprintf("answer %d %s", i, hostile))))
+			draft(memory.RoleUser, memory.SourceUser, memory.Text(fmt.Sprintf("question %d about the garden %s", i, markup))),
+			draft(memory.RoleAssistant, memory.SourceAssistant, memory.Text(fmt.Sprintf("answer %d %s", i, markup))))
 	}
 	drafts = append(drafts,
 		draft(memory.RoleUser, memory.SourceUser, memory.Text("look it up")),
-		draft(memory.RoleAssistant, memory.SourceAssistant, memory.Thinking("other", "thought "+hostile, nil), memory.ToolCall("c1", hostile, []byte(`{"a":"<script>alert(3)</script>"}`))),
-		draft(memory.RoleTool, memory.SourceTool, memory.ToolResult("c1", hostile, content(t, "result "+hostile), true)),
+		draft(memory.RoleAssistant, memory.SourceAssistant, memory.Thinking("other", "thought "+markup, nil), memory.ToolCall("c1", markup, []byte(`{"a":"<script>alert(3)</script>"}`))),
+		draft(memory.RoleTool, memory.SourceTool, memory.ToolResult("c1", markup, content(t, "result "+markup), true)),
 		draft(memory.RoleAssistant, memory.SourceAssistant, memory.Text("long "+strings.Repeat("word ", 1000)+"end of it")),
 	)
 	stored, err := h.store.Append(ctx, user.ID, session.ID, drafts...)
@@ -307,7 +308,7 @@ func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 		t.Fatal(err)
 	}
 	h.clock.move(time.Second)
-	if _, err := h.store.Inject(ctx, user.ID, session.ID, memory.Injection{At: h.clock.now(), Blocks: []boundary.Content{content(t, "appointment "+hostile)}}); err != nil {
+	if _, err := h.store.Inject(ctx, user.ID, session.ID, memory.Injection{At: h.clock.now(), Blocks: []boundary.Content{content(t, "appointment "+markup)}}); err != nil {
 		t.Fatal(err)
 	}
 	frontier, err := h.store.Frontier(ctx, user.ID, session.ID)
@@ -315,7 +316,7 @@ func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 		t.Fatal(err)
 	}
 	summary := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: h.clock.now(), SummaryText: memory.SummaryText{
-		Text: "they spoke of the garden " + hostile, External: content(t, "summed up "+hostile), Level: memory.LevelFallback, Model: hostile,
+		Text: "they spoke of the garden " + markup, External: content(t, "summed up "+markup), Level: memory.LevelFallback, Model: markup,
 	}}
 	for _, m := range stored[:4] {
 		summary.Messages = append(summary.Messages, m.ID)
@@ -324,12 +325,12 @@ func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 		t.Fatal(err)
 	}
 	if err := h.store.RecordCompaction(ctx, user.ID, memory.CompactionRun{
-		Session: session.ID, Agent: session.Agent, Trigger: memory.TriggerGap, Outcome: memory.OutcomeFailed, Reason: hostile, StartedAt: h.clock.now(),
+		Session: session.ID, Agent: session.Agent, Trigger: memory.TriggerGap, Outcome: memory.OutcomeFailed, Reason: markup, StartedAt: h.clock.now(),
 	}); err != nil {
 		t.Fatal(err)
 	}
 	ledger := h.host.Ledger()
-	if err := ledger.RecordRun(ctx, capability.Run{Hand: "calendar", Subject: ledger.Subject("calendar", user.ID.String()), Outcome: abi.KindTimeout, Text: hostile}); err != nil {
+	if err := ledger.RecordRun(ctx, capability.Run{Hand: "calendar", Subject: ledger.Subject("calendar", user.ID.String()), Outcome: abi.KindTimeout, Text: markup}); err != nil {
 		t.Fatal(err)
 	}
 	// Rows are written in their order, and this one is waited for.

@@ -17,7 +17,7 @@ import (
 // Without a token nobody is asked for one, and the page says so.
 func TestOpen(t *testing.T) {
 	h := open(t)
-	b := h.browser(t)
+	b := h.visitor(t)
 	b.get("/").want(t, "open", http.StatusOK).says(t, "open", "Nobody has to log in", "anna")
 	// What a proxy passes on comes from anywhere.
 	if to := b.get("/", "X-Forwarded-For", "203.0.113.1").want(t, "forwarded", http.StatusSeeOther).location(); to != "/login?next=%2F" {
@@ -33,7 +33,7 @@ func TestLogin(t *testing.T) {
 	h := open(t)
 	secret, token := h.token(t, h.bert, control.UserScope(h.bert.ID))
 	other, _ := h.token(t, h.anna, control.ScopeAdmin)
-	b := h.browser(t)
+	b := h.visitor(t)
 	want := "/users/" + h.bert.ID.String() + "/sessions?q=a%26b"
 	to := b.get(want).want(t, "without a login", http.StatusSeeOther).location()
 	if to != "/login?next="+url.QueryEscape(want) {
@@ -76,8 +76,8 @@ func TestLogin(t *testing.T) {
 	b.get(out.location()).says(t, "logout", "You are logged out.")
 	// Who kept the cookie has nothing of it.
 	kept := control.LoginCookie + "=" + cookie.Value
-	h.browser(t).get("/", "Cookie", kept).want(t, "a cookie after the logout", http.StatusSeeOther)
-	h.browser(t).post("/logout", url.Values{}).want(t, "logout of nobody", http.StatusSeeOther)
+	h.visitor(t).get("/", "Cookie", kept).want(t, "a cookie after the logout", http.StatusSeeOther)
+	h.visitor(t).post("/logout", url.Values{}).want(t, "logout of nobody", http.StatusSeeOther)
 
 	b = h.as(t, h.bert, control.UserScope(h.bert.ID))
 	h.clock.move(12*time.Hour - time.Second)
@@ -85,7 +85,7 @@ func TestLogin(t *testing.T) {
 	h.clock.move(time.Second)
 	b.get("/").want(t, "after 12 hours", http.StatusSeeOther)
 
-	b = h.browser(t)
+	b = h.visitor(t)
 	b.post("/login", url.Values{"token": {secret}}).want(t, "login again", http.StatusSeeOther)
 	b.get("/").want(t, "again", http.StatusOK)
 	if err := h.tokens.Revoke(token.ID); err != nil {
@@ -98,7 +98,7 @@ func TestLogin(t *testing.T) {
 func TestLoginOverTLS(t *testing.T) {
 	h := open(t)
 	secret, _ := h.token(t, h.anna, control.ScopeAdmin)
-	b := h.browser(t)
+	b := h.visitor(t)
 	in := b.post("/login", url.Values{"token": {secret}}, "Origin", strings.Replace(h.url, "http://", "https://", 1)).want(t, "login", http.StatusSeeOther)
 	if cookie, err := http.ParseSetCookie(in.header.Get("Set-Cookie")); err != nil || !cookie.Secure {
 		t.Errorf("the cookie %s, %v", in.header.Get("Set-Cookie"), err)
@@ -114,7 +114,7 @@ func TestLoginGoesOnHere(t *testing.T) {
 		"//evil.example": "/", "/\\evil.example": "/", "https://evil.example": "/", "javascript:alert(1)": "/", "evil.example": "/", "/\t/evil.example": "/",
 		"\\\\evil.example": "/", "/a\nSet-Cookie: x=y": "/", "http:/evil": "/", "///evil.example": "/", " //evil.example": "/",
 	} {
-		b := h.browser(t)
+		b := h.visitor(t)
 		if to := b.post("/login", url.Values{"token": {secret}, "next": {next}}).want(t, next, http.StatusSeeOther).location(); to != want {
 			t.Errorf("next %q: sent to %q, want %q", next, to, want)
 		}
@@ -177,7 +177,7 @@ func TestOtherSites(t *testing.T) {
 func TestLoginOfParts(t *testing.T) {
 	h := open(t)
 	h.token(t, h.anna, control.ScopeAdmin)
-	got := h.browser(t).get("/users", "HX-Request", "true")
+	got := h.visitor(t).get("/users", "HX-Request", "true")
 	if to := got.header.Get("HX-Redirect"); got.status != http.StatusNoContent || to != "/login" {
 		t.Errorf("status %d, HX-Redirect %q", got.status, to)
 	}
@@ -186,7 +186,7 @@ func TestLoginOfParts(t *testing.T) {
 // Forms are bounded and are forms.
 func TestForms(t *testing.T) {
 	h := open(t)
-	b := h.browser(t)
+	b := h.visitor(t)
 	b.post("/login", url.Values{"token": {strings.Repeat("x", 2<<20)}}).want(t, "a large form", http.StatusRequestEntityTooLarge)
 	b.post("/login?%zz=1", url.Values{"token": {"x"}}).want(t, "a broken query", http.StatusBadRequest)
 	b.post("/login", url.Values{"token": {"x"}}, "Content-Type", "application/json").want(t, "no form", http.StatusUnauthorized)

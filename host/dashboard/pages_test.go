@@ -15,7 +15,7 @@ import (
 
 // crawl follows every link to this server from a page on, and returns what it found by
 // path. Parts that scripts exchange are asked for as scripts do.
-func (b *browser) crawl(from string) map[string]got {
+func (b *visitor) crawl(from string) map[string]got {
 	b.t.Helper()
 	found, todo := map[string]got{}, []string{from}
 	for len(todo) > 0 {
@@ -61,7 +61,7 @@ func (b *browser) crawl(from string) map[string]got {
 	return found
 }
 
-// checkText fails the test if anything hostile is more than text, or any script or
+// checkText fails the test if anything markup is more than text, or any script or
 // style stands in the page itself.
 func checkText(t testing.TB, what, page string) {
 	t.Helper()
@@ -272,7 +272,7 @@ func TestLook(t *testing.T) {
 // Assets may be kept for ever, under a path that changes with them, and are small.
 func TestAssets(t *testing.T) {
 	h := open(t)
-	b := h.browser(t)
+	b := h.visitor(t)
 	page := b.get("/login").want(t, "login", http.StatusOK)
 	root, err := html.Parse(strings.NewReader(page.body))
 	if err != nil {

@@ -22,15 +22,15 @@ func TestChat(t *testing.T) {
 	chat := "/users/" + h.anna.ID.String() + "/chat"
 	b.get("/chat").want(t, "chat", http.StatusSeeOther)
 	b.get(chat+"?agent=plain").want(t, "chat", http.StatusOK).says(t, "chat", "jeeves", "plain", "Your message")
-	h.model.say("Good morning, "+hostile, nil)
-	to := b.post(chat, url.Values{"agent": {"plain"}, "text": {"hello " + hostile}}).want(t, "hello", http.StatusSeeOther).location()
+	h.model.say("Good morning, "+markup, nil)
+	to := b.post(chat, url.Values{"agent": {"plain"}, "text": {"hello " + markup}}).want(t, "hello", http.StatusSeeOther).location()
 	path, anchor, _ := strings.Cut(to, "#")
 	if anchor != "m-2" {
 		t.Errorf("sent to %q", to)
 	}
 	page := b.get(path).want(t, "answer", http.StatusOK)
 	checkPage(t, path, page)
-	page.says(t, "answer", "hello "+strings.TrimSpace(hostile), "Good morning", "With plain", "low")
+	page.says(t, "answer", "hello "+strings.TrimSpace(markup), "Good morning", "With plain", "low")
 	h.model.say("Again.", nil)
 	b.post(path, url.Values{"text": {"and again"}, "agent": {"jeeves"}}).want(t, "again", http.StatusSeeOther)
 	b.get(path).says(t, "again", "and again", "Again.")
@@ -91,7 +91,7 @@ func TestSearch(t *testing.T) {
 		t.Error("the place is not there")
 	}
 	b.get(list+"?q=nowhere").want(t, "nothing", http.StatusOK).says(t, "nothing", "Nothing was found")
-	for _, q := range []string{"!!!", strings.Repeat("x ", 2000), "' OR 1=1 --", `" AND NEAR(`, hostile} {
+	for _, q := range []string{"!!!", strings.Repeat("x ", 2000), "' OR 1=1 --", `" AND NEAR(`, markup} {
 		page := b.get(list+"?q="+url.QueryEscape(q)).want(t, q, http.StatusOK)
 		checkPage(t, "search for "+q, page)
 	}
