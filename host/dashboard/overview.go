@@ -23,8 +23,14 @@ type overview struct {
 	Users    int
 	Hands    []overviewHand
 	Triggers []overviewTrigger
-	Learning []gauge
+	Learning []counted
 	Runs     []handRun
+}
+
+// counted is how often something happened.
+type counted struct {
+	Label string
+	Value int
 }
 
 type overviewHand struct {
@@ -73,12 +79,12 @@ func (s *site) operations(r *http.Request, v viewer, o *overview) error {
 		o.Triggers = append(o.Triggers, overviewTrigger{trigger, counts.Triggers[trigger]})
 	}
 	m := counts.Memory
-	for _, g := range []gauge{
-		{"Extractions", m.Extractions, 0}, {"Extractions that failed", m.ExtractionsFailed, 0}, {"Mini-dreams", m.MiniDreams, 0},
-		{"Mini-dreams that failed", m.MiniDreamsFailed, 0}, {"Dreams", m.Dreams, 0}, {"Dreams that failed", m.DreamsFailed, 0},
+	for _, c := range []counted{
+		{Label: "Extractions", Value: m.Extractions}, {Label: "Extractions that failed", Value: m.ExtractionsFailed}, {Label: "Mini-dreams", Value: m.MiniDreams},
+		{Label: "Mini-dreams that failed", Value: m.MiniDreamsFailed}, {Label: "Dreams", Value: m.Dreams}, {Label: "Dreams that failed", Value: m.DreamsFailed},
 	} {
-		if g.Value > 0 {
-			o.Learning = append(o.Learning, g)
+		if c.Value > 0 {
+			o.Learning = append(o.Learning, c)
 		}
 	}
 	runs, err := s.host.Ledger().Runs(r.Context(), "", overviewRows)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,7 +84,11 @@ func (s shown) Choice() []memory.User {
 	if !s.Admin || s.User.ID.IsZero() {
 		return nil
 	}
-	return s.users[:min(len(s.users), maxChoice)]
+	choice := s.users[:min(len(s.users), maxChoice)]
+	if !slices.Contains(choice, s.User) {
+		choice = append(slices.Clone(choice), s.User)
+	}
+	return choice
 }
 
 // notices are what a page can be asked to say once, by the parameter that redirects
@@ -209,9 +214,10 @@ func (s *site) refuse(w http.ResponseWriter, r *http.Request, status int, detail
 		_ = redirect(w, r, to, "")
 		return
 	}
-	v, err := s.viewer(r, control.ForUser)
-	if err != nil || control.CallerOf(r.Context()) == (control.Caller{}) {
-		v = viewer{}
+	var v viewer
+	if control.CallerOf(r.Context()) != (control.Caller{}) {
+		// Who asks for another user's is shown the frame of their own pages.
+		v, _ = s.viewer(r, control.ForUser)
 	}
 	s.refusalPage(w, r, v, status, sentence(detail))
 }
@@ -301,19 +307,22 @@ var functions = template.FuncMap{
 	"percent":  percent,
 	"count":    func(n int64) string { return number(int(n)) },
 	"bytes":    bytesText,
-	"gauge":    func(label string, value, most int) gauge { return gauge{label, value, most} },
+	"plural":   plural,
 }
 
-// gauge is a bar that says how much of something there is.
+// gauge is a bar that says how much of something there is, in tokens.
 type gauge struct {
-	Label       string
+	Label string
+	// Value is at most Most, if that is what there is room for; in a row of a list Most
+	// is the largest Value of the list, and Beside is set.
 	Value, Most int
+	Beside      bool
 }
 
 // Text says it in words.
 func (g gauge) Text() string {
-	if g.Most <= 0 {
-		return number(g.Value)
+	if g.Most <= 0 || g.Beside {
+		return plural(g.Value, "token")
 	}
 	return number(g.Value) + " of " + number(g.Most) + " (" + strconv.Itoa(percent(g.Value, g.Most)) + " %)"
 }
@@ -358,6 +367,14 @@ func bytesText(n any) string {
 		return strconv.FormatFloat(float64(size)/(1<<10), 'f', -1, 64) + " KiB"
 	}
 	return strconv.FormatInt(size, 10) + " B"
+}
+
+// plural writes how many things there are.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return number(n) + " " + noun + "s"
 }
 
 // duration writes as much of a time as says something.

@@ -147,7 +147,7 @@ func imageNote(b memory.Block) string {
 
 // messageRow returns a message of a session, cut after limit bytes.
 func messageRow(v viewer, m memory.Message, limit int) row {
-	r := row{Kind: "message", Who: string(m.Role), At: m.At, Tokens: gauge{"Tokens", m.Tokens, 0}, Source: m.Source, Trust: m.Trust, Count: 1}
+	r := row{Kind: "message", Who: string(m.Role), At: m.At, Tokens: gauge{Label: "Tokens", Value: m.Tokens}, Source: m.Source, Trust: m.Trust, Count: 1}
 	if m.IsRefresh() {
 		r.Kind, r.Who = "refresh", "context refresh"
 	}
@@ -161,7 +161,7 @@ func messageRow(v viewer, m memory.Message, limit int) row {
 // summaryRow returns a summary of a session, cut after limit bytes.
 func summaryRow(v viewer, s memory.Summary, limit int) row {
 	r := row{
-		Kind: "summary", Who: "summary", At: s.Earliest, Until: s.Latest, Tokens: gauge{"Tokens", s.Tokens, 0}, Trust: s.Trust, Level: s.Level, Count: s.Descendants,
+		Kind: "summary", Who: "summary", At: s.Earliest, Until: s.Latest, Tokens: gauge{Label: "Tokens", Value: s.Tokens}, Trust: s.Trust, Level: s.Level, Count: s.Descendants,
 		Open: v.Path("sessions", s.Session, "summaries", s.ID),
 	}
 	blocks := []memory.Block{memory.Text(s.Text)}
@@ -189,7 +189,7 @@ func rowsOf(v viewer, items []memory.Item) []row {
 		most = max(most, item.Tokens())
 	}
 	for i := range rows {
-		rows[i].Tokens.Most = most
+		rows[i].Tokens.Most, rows[i].Tokens.Beside = most, true
 	}
 	return rows
 }

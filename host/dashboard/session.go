@@ -49,10 +49,10 @@ type fill struct {
 }
 
 func fillOf(r assembly.Report) fill {
-	f := fill{Gauge: gauge{"Tokens of the next prompt", r.Tokens, r.Budget}, Pressure: r.Pressure}
+	f := fill{Gauge: gauge{Label: "Tokens of the next prompt", Value: r.Tokens, Most: r.Budget}, Pressure: r.Pressure}
 	for _, part := range []gauge{
-		{"System text", r.Totals.System, 0}, {"Tools", r.Totals.Tools, 0}, {"Summaries", r.Totals.Summaries, 0}, {"Messages", r.Totals.Messages, 0},
-		{"Last messages", r.Totals.Tail, 0}, {"Beside the last input", r.Totals.Beside, 0}, {"Notes", r.Totals.Notes, 0},
+		{Label: "System text", Value: r.Totals.System}, {Label: "Tools", Value: r.Totals.Tools}, {Label: "Summaries", Value: r.Totals.Summaries}, {Label: "Messages", Value: r.Totals.Messages},
+		{Label: "Last messages", Value: r.Totals.Tail}, {Label: "Beside the last input", Value: r.Totals.Beside}, {Label: "Notes", Value: r.Totals.Notes},
 	} {
 		if part.Value > 0 {
 			part.Most = r.Budget

@@ -147,7 +147,7 @@ func (s *site) search(ctx context.Context, v viewer, list *sessionList) error {
 	list.More = len(found.Hits) == pageSize
 	for _, f := range found.Hits {
 		h := hit{Beside: f.Beside}
-		h.row = row{Kind: string(f.Kind), Who: string(f.Kind), At: f.At, Until: f.Until, Tokens: gauge{"Tokens", f.Tokens, 0}, Source: f.Source, Trust: f.Trust}
+		h.row = row{Kind: string(f.Kind), Who: string(f.Kind), At: f.At, Until: f.Until, Tokens: gauge{Label: "Tokens", Value: f.Tokens}, Source: f.Source, Trust: f.Trust}
 		h.Pieces, _ = piecesOf(f.Excerpt, 4*previewBytes)
 		session := []any{"sessions", f.Session}
 		switch f.Kind {
