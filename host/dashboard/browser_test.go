@@ -2,7 +2,6 @@ package dashboard_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -54,6 +53,7 @@ func TestBrowser(t *testing.T) {
 	f := furnish(t)
 	f.start(t)
 	// What deletes comes last; each leaves what the next needs.
+	t.Run("Watch", f.watch)
 	t.Run("Login", f.login)
 	t.Run("HandTextIsText", f.handText)
 	t.Run("ChatStreams", f.chatStreams)
@@ -315,8 +315,9 @@ type tab struct {
 	ctx  context.Context
 	user memory.UserID
 
-	mu       sync.Mutex
-	expected []string // guarded by mu: parts of what the console may say
+	mu         sync.Mutex
+	expected   []string // guarded by mu: parts of what the console may say
+	complaints []string // guarded by mu
 }
 
 // tabTimeout is more than any step takes.
@@ -327,7 +328,12 @@ func (f *furnished) tab(t *testing.T, secret string) *tab {
 	t.Helper()
 	b := &tab{t: t, f: f, user: f.anna.ID}
 	ctx, stop := chromedp.NewContext(f.browser, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.heard))
-	t.Cleanup(stop)
+	t.Cleanup(func() {
+		stop()
+		for _, complaint := range b.complained() {
+			t.Error(complaint)
+		}
+	})
 	b.ctx = ctx
 	// The first step makes the tab, which ends with its context.
 	if err := chromedp.Do(ctx); err != nil {
@@ -352,7 +358,7 @@ func (b *tab) heard(event any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if !slices.ContainsFunc(b.expected, func(part string) bool { return strings.Contains(text, part) }) {
-			b.t.Error(text)
+			b.complaints = append(b.complaints, text)
 		}
 	}
 	switch e := event.(type) {
@@ -374,6 +380,15 @@ func (b *tab) heard(event any) {
 	case *page.EventJavascriptDialogOpening:
 		complain("a dialog opens: %s", e.Message)
 	}
+}
+
+// complained returns what went wrong so far, once.
+func (b *tab) complained() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.complaints
+	b.complaints = nil
+	return all
 }
 
 // expect lets the console say something.
@@ -453,7 +468,12 @@ func (b *tab) press(selector css) int {
 
 // fill puts text into a field, in place of what was in it.
 func fill(selector css, text string) action {
-	return chromedp.Steps(chromedp.SetValue(selector, ""), chromedp.SendKeys(selector, text))
+	return chromedp.Steps(set(selector, ""), chromedp.SendKeys(selector, text))
+}
+
+// set puts a value into a field that is not typed into: a choice or a time.
+func set(selector css, value string) action {
+	return chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).value = %q", selector, value))
 }
 
 // eval returns what a script says.
@@ -509,6 +529,31 @@ func until(script string) action {
 	return chromedp.Poll[chromedp.Void](script, chromedp.WithPollingInterval(20*time.Millisecond))
 }
 
+// The tests below would be worth little if nothing were noticed: what the policy
+// keeps out is, and so is an error.
+func (f *furnished) watch(t *testing.T) {
+	b := f.tab(t, "")
+	for name, script := range map[string]string{
+		"a picture from elsewhere": `new Promise((done) => { const i = new Image(); i.onerror = () => done(0); i.src = "http://192.0.2.1/x.png" })`,
+		"a request to elsewhere":   `fetch("http://192.0.2.1/").catch(() => 0)`,
+		"an inline script":         `(() => { const s = document.createElement("script"); s.textContent = "document.title = 'ran'"; document.body.append(s); return 0 })()`,
+		"an inline style":          `(() => { document.body.setAttribute("style", "color: red"); return 0 })()`,
+		"a word to the console":    `(() => { console.error("oh"); return 0 })()`,
+		"a script that fails":      `new Promise((done) => { setTimeout(() => { done(0); throw new Error("oh") }) })`,
+	} {
+		b.open("/login")
+		b.complained()
+		eval[int](b, script, chromedp.EvalAwaitPromise)
+		b.do(until("true")) // what was said before has been heard then
+		if len(b.complained()) == 0 {
+			t.Errorf("%s: nothing was noticed", name)
+		}
+		if title := eval[string](b, "document.title"); title == "ran" {
+			t.Errorf("%s ran", name)
+		}
+	}
+}
+
 // U5, U6: without a login there is the form, and a wrong token stays there; the right
 // one opens the page that was asked for, with a cookie that no script reads; the end of
 // a login is one.
@@ -549,12 +594,12 @@ func (f *furnished) handText(t *testing.T) {
 	b.says("Reads the .ics files", "granted", "hands.calendar.grant.files", "sha256:", "What is on today?", "timeout", "<b>home</b>")
 	b.press(`a[href*="runs="]`)
 	b.says("Newest runs", "answered")
-	b.do(chromedp.SetValue(css("#ask-from"), "2030-01-07T00:00"), chromedp.SetValue(css("#ask-to"), "2030-01-08T00:00"),
+	b.do(set(css("#ask-from"), "2030-01-07T00:00"), set(css("#ask-to"), "2030-01-08T00:00"),
 		chromedp.Click(css("#ask button")), chromedp.WaitVisible(css("#answer")))
 	b.says("<<<EXTCONTENT_", hostile, "hand://calendar")
 	b.untouched()
 	// A question of one's own, and one that cannot be.
-	b.do(chromedp.SetValue(css("#ask-prompt"), ""), chromedp.Click(css("#ask button")), chromedp.WaitVisible(css("#ask-wrong")))
+	b.do(set(css("#ask-prompt"), ""), chromedp.Click(css("#ask button")), chromedp.WaitVisible(css("#ask-wrong")))
 	b.says("Say what the hand is to be asked.")
 	b.do(fill("#ask-question", "All of it?"), chromedp.Click(css("#ask button")), chromedp.WaitVisible(css("#answer")))
 	b.says("Review")
@@ -674,7 +719,7 @@ func (f *furnished) sessions(t *testing.T) {
 	b.open(b.at("sessions", f.talk.String(), "timeline"))
 	b.says("manual")
 	b.open(b.at("sessions", f.talk.String(), "context"))
-	b.says("You are a calm assistant.")
+	b.says("fits the budget", "hand://calendar")
 	b.open(b.at("sessions", f.talk.String(), "messages", f.said.String()))
 	b.says("I live in Oslo with two cats.")
 	b.open(b.at("sessions"))
@@ -850,11 +895,14 @@ func (f *furnished) withoutScript(t *testing.T) {
 	b.open(b.at("chat"))
 	b.goes(chromedp.SendKeys(css("#text"), "Without a script."), chromedp.Click(css("#send")))
 	b.says("Without a script.", "Gladly, noted.")
+	b.goes(chromedp.SendKeys(css("#text"), "And on."), chromedp.Click(css("#send")))
+	b.says("Without a script.", "And on.")
 	b.open("/hands/calendar")
 	b.goes(chromedp.Click(css("#ask button")))
 	b.says("Answer", "nothing")
 	b.open(b.at("sessions", f.talk.String()))
-	b.goes(chromedp.Click(css(".item.summary .opens a")))
+	b.do(chromedp.Click(css(".item.summary .opens > summary")))
+	b.press(".item.summary .opens a")
 	b.says("I live in Oslo with two cats.")
 }
 
@@ -862,7 +910,7 @@ func (f *furnished) withoutScript(t *testing.T) {
 func (f *furnished) pages(b *tab) []struct{ name, path string } {
 	talk := f.talk.String()
 	return []struct{ name, path string }{
-		{"overview", "/"}, {"chat", b.at("chat", talk)}, {"chat-new", b.at("chat")},
+		{"overview", "/"}, {"own-chat", "/chat"}, {"own-sessions", "/sessions"}, {"chat", b.at("chat", talk)}, {"chat-new", b.at("chat")},
 		{"sessions", b.at("sessions")}, {"search", b.at("sessions") + "?q=cats"}, {"session", b.at("sessions", talk)}, {"messages", b.at("sessions", talk, "messages")},
 		{"message", b.at("sessions", talk, "messages", f.said.String())}, {"summary", b.at("sessions", talk, "summaries", f.summary.String())},
 		{"timeline", b.at("sessions", talk, "timeline")}, {"context", b.at("sessions", talk, "context")}, {"delete", b.at("sessions", talk, "delete")},
@@ -889,6 +937,12 @@ func (f *furnished) everyPage(t *testing.T) {
 		f.lookAt(t, b, p.name, p.path, string(axe))
 	}
 	f.lookAt(t, b, "refusal", "/hands/nobody", string(axe))
+	if len(axe) > 0 {
+		b.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("main").append(document.createElement("button"))`))
+		if found := b.violations(`{}`); !slices.ContainsFunc(found, violation.isSerious) {
+			t.Errorf("a button without a name keeps nobody out: %+v", found)
+		}
+	}
 }
 
 func (f *furnished) lookAt(t *testing.T, b *tab, name, path, axe string) {
@@ -926,24 +980,30 @@ func (f *furnished) lookAt(t *testing.T, b *tab, name, path, axe string) {
 	}
 }
 
-// barriers fails for what axe-core finds that is serious.
+// violation is what axe-core finds of one rule.
+type violation struct {
+	ID, Impact, Help string
+	Nodes            []string
+}
+
+func (v violation) isSerious() bool { return v.Impact == "serious" || v.Impact == "critical" }
+
+// violations has axe-core look at the page.
+func (b *tab) violations(options string) []violation {
+	b.t.Helper()
+	return eval[[]violation](b, `axe.run(document, Object.assign({resultTypes: ["violations"]}, `+options+`)).then((r) => r.violations.map((v) => ({
+		ID: v.id, Impact: v.impact, Help: v.help, Nodes: v.nodes.slice(0, 3).map((n) => n.html + " " + n.any.map((a) => a.message).join("; "))})))`, chromedp.EvalAwaitPromise)
+}
+
+// barriers fails for what keeps people out.
 func (b *tab) barriers(name, theme, options string) {
 	b.t.Helper()
-	found := eval[string](b, `axe.run(document, Object.assign({resultTypes: ["violations"]}, `+options+`)).then((r) => JSON.stringify(r.violations.map((v) => ({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html + " " + n.any.map((a) => a.message).join("; "))}))))`,
-		chromedp.EvalAwaitPromise)
-	var violations []struct {
-		ID, Impact, Help string
-		Nodes            []string
-	}
-	if err := json.Unmarshal([]byte(found), &violations); err != nil {
-		b.t.Fatal(err)
-	}
-	for _, v := range violations {
-		if v.Impact == "serious" || v.Impact == "critical" {
-			b.t.Errorf("%s, %s: %s: %s: %s\n%s", name, theme, v.Impact, v.ID, v.Help, strings.Join(v.Nodes, "\n"))
-		} else {
-			b.t.Logf("%s, %s: %s: %s: %s\n%s", name, theme, v.Impact, v.ID, v.Help, strings.Join(v.Nodes, "\n"))
+	for _, v := range b.violations(options) {
+		say := b.t.Logf
+		if v.isSerious() {
+			say = b.t.Errorf
 		}
+		say("%s, %s: %s: %s: %s\n%s", name, theme, v.Impact, v.ID, v.Help, strings.Join(v.Nodes, "\n"))
 	}
 }
 
@@ -989,7 +1049,7 @@ func (f *furnished) delete(t *testing.T) {
 	}
 	// Another user's data by the header's choice.
 	b.open(b.at("data"))
-	b.goes(chromedp.SetValue(css("#look-user"), f.bert.ID.String()), chromedp.Click(css(".look button")))
+	b.goes(set(css("#look-user"), f.bert.ID.String()), chromedp.Click(css(".look button")))
 	if !strings.Contains(b.path(), f.bert.ID.String()) {
 		t.Errorf("another user at %s", b.path())
 	}
