@@ -41,7 +41,8 @@ import (
 // screenshots is where pictures of pages are written, for docs/images.
 var screenshots = flag.String("screenshots", "", "folder to write pictures of pages to")
 
-// hostile is what a hand says: were it taken for markup, the title would change.
+// hostile is what a hand says, for it stands in testdata/calendars: were it taken for
+// markup, the title would change.
 const hostile = `<script>document.title="taken"</script><img src=x onerror="document.title='taken'"><b id=bold>Review</b> moved`
 
 // TestBrowser is everything that is done in a real browser: one of them, and one
@@ -99,11 +100,7 @@ type furnished struct {
 // event, and for anna a conversation, memory and a record.
 func furnish(t *testing.T) *furnished {
 	f := &furnished{asked: map[string]bool{}, goOn: make(chan struct{}), patterns: http.NewServeMux()}
-	dir, calendars := t.TempDir(), t.TempDir()
-	event := "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTART:20300107T100000Z\r\nDTEND:20300107T110000Z\r\nSUMMARY:" + hostile + "\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
-	if err := os.WriteFile(filepath.Join(calendars, "work.ics"), []byte(event), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
 	model := httptest.NewServer(openaitest.NewScript(t).Otherwise(f.answer))
 	t.Cleanup(model.Close)
 	t.Setenv("DASHBOARD_TEST_KEY", openaitest.Key)
@@ -118,7 +115,7 @@ func furnish(t *testing.T) *furnished {
 		},
 		Hands: map[string]host.HandConfig{"calendar": {
 			Users: []string{"anna"}, Prompts: map[string]string{"today": "What is on today?"},
-			Grant: host.GrantConfig{Files: map[string]string{"calendars": calendars}},
+			Grant: host.GrantConfig{Files: map[string]string{"calendars": filepath.Join("testdata", "calendars")}},
 		}},
 	}
 	var err error
@@ -206,7 +203,7 @@ func (f *furnished) fill(t *testing.T) {
 	}
 	asked, err := f.host.Query(ctx, host.HandQuery{Hand: "calendar", User: f.anna.ID, Prompt: "What is on today?", From: monday.Add(-time.Hour), To: monday.Add(24 * time.Hour)})
 	must(err)
-	if !strings.Contains(asked.Reply.Render(), "<script>") {
+	if !strings.Contains(asked.Reply.Render(), hostile) {
 		t.Fatalf("the hand says %q", asked.Reply.Render())
 	}
 	_, err = store.Inject(ctx, f.anna.ID, f.talk, memory.Injection{At: monday, Blocks: []boundary.Content{asked.Reply}})
@@ -598,6 +595,10 @@ func (f *furnished) handText(t *testing.T) {
 		chromedp.Click(css("#ask button")), chromedp.WaitVisible(css("#answer")))
 	b.says("<<<EXTCONTENT_", hostile, "hand://calendar")
 	b.untouched()
+	if *screenshots != "" {
+		b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("try").scrollIntoView()`))
+		b.shoot("hand-answer")
+	}
 	// A question of one's own, and one that cannot be.
 	b.do(set(css("#ask-prompt"), ""), chromedp.Click(css("#ask button")), chromedp.WaitVisible(css("#ask-wrong")))
 	b.says("Say what the hand is to be asked.")
@@ -1022,17 +1023,23 @@ func (b *tab) picture(name string) {
 			width, theme = narrow, "light"
 		}
 		b.do(b.look(width, theme), chromedp.Reload())
-		png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		const most = 150 << 10
-		if len(png) > most {
-			b.t.Errorf("%s-%s: %d bytes, at most %d are for a picture", name, how, len(png), most)
-		}
-		if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+how+".png"), png, 0o644); err != nil {
-			b.t.Fatal(err)
-		}
+		b.shoot(name + "-" + how)
+	}
+}
+
+// shoot writes a picture of what can be seen.
+func (b *tab) shoot(name string) {
+	b.t.Helper()
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	const most = 150 << 10
+	if len(png) > most {
+		b.t.Errorf("%s: %d bytes, at most %d are for a picture", name, len(png), most)
+	}
+	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
