@@ -48,3 +48,10 @@ type Dreamer = dreamer
 // Learn puts another Dreamer in the place of the host's own. Nothing else may use
 // the host meanwhile.
 func (h *Host) Learn(with Dreamer) { h.dreams = with }
+
+// LoadedModules is how many modules are loaded for all sets of hands together.
+func (h *Host) LoadedModules() int {
+	h.handSets.mu.Lock()
+	defer h.handSets.mu.Unlock()
+	return len(h.handSets.loaded)
+}

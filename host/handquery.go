@@ -62,11 +62,13 @@ const (
 const shownPromptTokens = 40
 
 // toolsOf are what the model may call in the turns of a user: the same in each.
-func (h *Host) toolsOf(user memory.UserID) []tool {
+func (h *Host) toolsOf(ctx context.Context, user memory.UserID) []tool {
 	h.people.RLock()
 	name := h.usersByID[user].Name
 	h.people.RUnlock()
-	if t, ok := h.handTools[name]; ok {
+	set, release := h.handsFor(ctx)
+	defer release()
+	if t, ok := set.tools[name]; ok {
 		return append(slices.Clip(h.tools), t)
 	}
 	return h.tools

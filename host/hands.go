@@ -79,9 +79,11 @@ const (
 // BundledHands returns the hands of this program that are not configured, by name:
 // what they are and ask for, of which nothing is granted.
 func (h *Host) BundledHands() ([]HandInfo, error) {
+	set, release := h.handSets.use()
+	defer release()
 	var all []HandInfo
 	for _, name := range plugins.Names() {
-		if _, configured := h.hands[name]; configured {
+		if _, configured := set.hands[name]; configured {
 			continue
 		}
 		info, err := bundledHand(name)
@@ -162,14 +164,16 @@ func permissionsOf(name string, asks []manifest.Permission, grant registry.Grant
 // Hands returns the configured hands by name.
 func (h *Host) Hands() []HandInfo {
 	var all []HandInfo
-	for _, name := range slices.Sorted(maps.Keys(h.hands)) {
-		k := h.hands[name]
+	set, release := h.handSets.use()
+	defer release()
+	for _, name := range slices.Sorted(maps.Keys(set.hands)) {
+		k := set.hands[name]
 		info := HandInfo{
 			Name: name, Version: k.Version(), Digest: k.Module().Digest(), Bundled: k.Bundled(),
 			Description: k.Description(), Users: slices.Clone(k.users),
 			Files: k.Grant().Files, KV: k.Grant().KV, LLM: k.Grant().LLM,
 			Permissions: slices.Clone(k.asks), Limits: k.Module().Limits(),
-			Prompts: maps.Clone(h.config.Hands[name].Prompts), FreePrompts: h.config.Hands[name].FreePrompts,
+			Prompts: maps.Clone(set.config.Hands[name].Prompts), FreePrompts: set.config.Hands[name].FreePrompts,
 		}
 		if k.http != nil {
 			for _, rule := range k.http.Hosts() {
@@ -179,41 +183,6 @@ func (h *Host) Hands() []HandInfo {
 		all = append(all, info)
 	}
 	return all
-}
-
-func (h *Host) openHands(ctx context.Context) error {
-	h.hands = map[string]*hand{}
-	for _, name := range slices.Sorted(maps.Keys(h.config.Hands)) {
-		c := h.config.Hands[name]
-		module, bundled, err := ModuleOf(c.Module, name)
-		if err != nil {
-			return fmt.Errorf("hands.%s.module: %w", name, err)
-		}
-		opened, err := registry.Open(ctx, h.engine, registry.Request{
-			Name: name, Module: module, Bundled: bundled, Digest: c.Digest,
-			Grant:  registry.Grant{Files: c.Grant.Files, HTTP: len(c.Grant.HTTP) > 0, KV: c.Grant.KV, LLM: c.Grant.LLM},
-			Config: c.Config, Limits: c.Limits.abi(),
-		})
-		if err != nil {
-			return err
-		}
-		k := &hand{Hand: opened, users: h.config.handUsers(c)}
-		if opened.Grant().HTTP {
-			if k.http, err = c.Grant.http(opened.Permission(abi.CapabilityHTTP)); err != nil {
-				return fmt.Errorf("hands.%s.grant: %w", name, err)
-			}
-			if len(c.Grant.Files) > 0 {
-				h.log.WarnContext(ctx, "a hand may read files and make requests: what it reads, it can send away", "hand", name)
-			}
-		} else if len(c.Grant.AllowPrivate)+len(c.Grant.Secrets) > 0 {
-			return fmt.Errorf("hands.%s.grant: allow_private and secrets belong to http, which is not granted", name)
-		}
-		if k.asks, err = permissionsOf(name, opened.Permissions(), opened.Grant(), k.http); err != nil {
-			return err
-		}
-		h.hands[name] = k
-	}
-	return nil
 }
 
 // ModuleOf returns the bytes that reference names, "bundled:NAME" or a path;
@@ -250,19 +219,28 @@ type HandQuery struct {
 // not nil; errors are those of sandbox.Module.Query, unknown_hand, and
 // not_granted if the hand is not the user's.
 func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
-	k, ok := h.hands[q.Hand]
+	set, release := h.handsFor(ctx)
+	defer release()
+	return h.queryOf(ctx, set, q)
+}
+
+// queryOf is Query of one of a set, which the caller has.
+func (h *Host) queryOf(ctx context.Context, set *handSet, q HandQuery) (sandbox.Result, error) {
+	k, ok := set.hands[q.Hand]
 	ctx, ended := h.instruments.queries(ctx, q.Hand, ok)
-	result, err := h.query(ctx, q, k)
+	var result sandbox.Result
+	var err error
+	if ok {
+		result, err = h.query(ctx, q, k)
+	} else {
+		err = &abi.Error{Hand: q.Hand, Kind: abi.KindUnknownHand,
+			Text: fmt.Sprintf("no such hand: configured are %v", slices.Sorted(maps.Keys(set.hands)))}
+	}
 	ended(result, err)
 	return result, err
 }
 
-// query is Query of one hand; nil if there is none of that name.
 func (h *Host) query(ctx context.Context, q HandQuery, k *hand) (sandbox.Result, error) {
-	if k == nil {
-		return sandbox.Result{}, &abi.Error{Hand: q.Hand, Kind: abi.KindUnknownHand,
-			Text: fmt.Sprintf("no such hand: configured are %v", slices.Sorted(maps.Keys(h.hands)))}
-	}
 	user, err := h.userOrDefault(q.User)
 	if err != nil {
 		return sandbox.Result{}, err
@@ -394,10 +372,14 @@ func (h *Host) sourcesOf(id memory.UserID) []compaction.Source {
 	if !ok {
 		return nil
 	}
+	set, release := h.handSets.use()
+	defer release()
+	config := set.config
+	config.defaultName = h.config.defaultName
 	var sources []compaction.Source
-	for _, s := range h.config.Compaction.ContextSources {
-		if slices.Contains(h.config.sourceUsers(s), user.Name) {
-			sources = append(sources, handSource{h, s.Hand, s.Prompt})
+	for _, s := range config.Compaction.ContextSources {
+		if slices.Contains(config.sourceUsers(s), user.Name) {
+			sources = append(sources, handSource{h, set, s.Hand, s.Prompt})
 		}
 	}
 	return sources
@@ -405,7 +387,9 @@ func (h *Host) sourcesOf(id memory.UserID) []compaction.Source {
 
 // handSource is a hand with the operator's prompt.
 type handSource struct {
-	host   *Host
+	host *Host
+	// set is the one that had the source in force.
+	set    *handSet
 	hand   string
 	prompt string
 }
@@ -415,7 +399,12 @@ func (s handSource) Name() string { return "hand://" + s.hand }
 
 // Ask implements compaction.Source.
 func (s handSource) Ask(ctx context.Context, q compaction.Question) (boundary.Content, error) {
-	result, err := s.host.Query(ctx, HandQuery{Hand: s.hand, User: q.User, Prompt: s.prompt, From: q.From, To: q.To, MaxTokens: q.MaxTokens})
+	set, release := s.set, s.set.release
+	if !set.reuse() {
+		set, release = s.host.handSets.use()
+	}
+	defer release()
+	result, err := s.host.queryOf(ctx, set, HandQuery{Hand: s.hand, User: q.User, Prompt: s.prompt, From: q.From, To: q.To, MaxTokens: q.MaxTokens})
 	if err != nil {
 		return result.Said, err
 	}

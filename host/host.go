@@ -36,10 +36,9 @@ type Host struct {
 	store      memory.Store           // sessions, users, summaries
 	ledger     *capability.Ledger     // what hands did and were refused
 	engine     *sandbox.Engine        // the boxes
-	hands      map[string]*hand       // by the operator's names
+	handSets   handSets               // the hands that may be asked
 	model      llm.Model              // who answers
 	tools      []tool                 // what the model may call; set by New alone
-	handTools  map[string]*handQuery  // and have hands asked, by the user's name; set by New alone
 	compaction *compaction.Engine     // triggers and summaries
 	dreams     dreamer                // structured memory; nil if no model learns
 	agents     map[string]agent       // by name
@@ -51,8 +50,8 @@ type Host struct {
 	// people guards users, usersByID and config.defaultName, which a wipe
 	// changes.
 	people sync.RWMutex
-	// binding guards agents, whose memory systems change; choosing lets one choice
-	// at a time.
+	// binding guards agents, whose memory systems change; choosing lets one choice, or
+	// one reload, at a time.
 	binding  sync.RWMutex
 	choosing keyedMutex[struct{}]
 	// present are the users for whom something is done now, dreaming those for whom
@@ -158,13 +157,11 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	if err := h.bindAgents(ctx); err != nil {
 		return nil, err
 	}
-	if err := h.openHands(ctx); err != nil {
+	hands, err := h.openHands(ctx, h.config)
+	if err != nil {
 		return nil, err
 	}
-	h.handTools = h.config.handTools(h.tools)
-	for _, t := range h.handTools {
-		t.query, t.now = h.Query, h.now
-	}
+	h.handSets.replace(hands)
 	engine := config.Compaction.engine()
 	engine.Now = h.now
 	// The model that summarises reads no more than it reads of a conversation:

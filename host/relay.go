@@ -115,6 +115,8 @@ type Relayed struct {
 func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err error) {
 	ctx, seen := h.instruments.turn(ctx)
 	defer func() { seen.end(err) }()
+	ctx, unpin := h.pinHands(ctx)
+	defer unpin()
 	end, err := h.sending.Begin()
 	if err != nil {
 		return out, fmt.Errorf("relay: the host is %w", err)
@@ -139,7 +141,7 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 	}
 	defer leave()
 	defer func() { err = wipedMeanwhile(ctx, err) }()
-	course, err := h.courseWith(user.ID, c)
+	course, err := h.courseWith(ctx, user.ID, c)
 	if err != nil {
 		return out, fmt.Errorf("relay: %w", err)
 	}
@@ -215,7 +217,7 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 
 // courseWith is the course of a turn whose calls a client answers, but for the host's
 // own tools.
-func (h *Host) courseWith(user memory.UserID, c Conversation) (course, error) {
+func (h *Host) courseWith(ctx context.Context, user memory.UserID, c Conversation) (course, error) {
 	tools := make([]assembly.Tool, len(c.Tools))
 	taken := map[string]bool{}
 	for i, t := range c.Tools {
@@ -224,7 +226,7 @@ func (h *Host) courseWith(user memory.UserID, c Conversation) (course, error) {
 	var own map[string]bool
 	if h.config.Server.Gateway.HostTools && !c.Ask.Choice.Required && c.Ask.Schema == nil {
 		own = map[string]bool{}
-		for _, t := range h.toolsOf(user) {
+		for _, t := range h.toolsOf(ctx, user) {
 			if definition := t.Definition(); !taken[definition.Name] {
 				tools, own[definition.Name] = append(tools, assembly.Tool(definition)), true
 			}

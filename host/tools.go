@@ -77,8 +77,8 @@ const (
 
 // courseOf is the course of a turn in which the agent says who it is and runs its
 // tools itself.
-func (h *Host) courseOf(user memory.UserID, a agent, said string, events *listener) (course, error) {
-	tools, err := offered(h.toolsOf(user))
+func (h *Host) courseOf(ctx context.Context, user memory.UserID, a agent, said string, events *listener) (course, error) {
+	tools, err := offered(h.toolsOf(ctx, user))
 	if err != nil {
 		return course{}, fmt.Errorf("offer tools: %w", err)
 	}
@@ -171,7 +171,7 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, c *c
 // answerCalls runs the calls of one round and stores their results.
 func (h *Host) answerCalls(ctx context.Context, turn compaction.Turn, c *course, calls []llm.ToolCall) error {
 	for i, call := range calls {
-		if h.runs(turn.User, i, call) != nil {
+		if h.runs(ctx, turn.User, i, call) != nil {
 			c.events.event(Event{Tool: call.Name})
 		}
 	}
@@ -473,7 +473,7 @@ func (h *Host) runTools(ctx context.Context, user memory.UserID, session memory.
 
 // runTool runs one call within its deadline.
 func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.SessionID, c llm.ToolCall, limit int) (result memory.Block) {
-	called := h.toolNamed(user, c.Name)
+	called := h.toolNamed(ctx, user, c.Name)
 	ctx, seen := h.instruments.calls(ctx, c.Name, called != nil)
 	defer func() { seen(result.IsError) }()
 	switch {
@@ -525,15 +525,15 @@ func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.S
 }
 
 // runs returns the tool of call i of a user's round; nil if the call is not run.
-func (h *Host) runs(user memory.UserID, i int, c llm.ToolCall) tool {
+func (h *Host) runs(ctx context.Context, user memory.UserID, i int, c llm.ToolCall) tool {
 	if i >= maxRoundCalls || c.Fault != "" {
 		return nil
 	}
-	return h.toolNamed(user, c.Name)
+	return h.toolNamed(ctx, user, c.Name)
 }
 
-func (h *Host) toolNamed(user memory.UserID, name string) tool {
-	tools := h.toolsOf(user)
+func (h *Host) toolNamed(ctx context.Context, user memory.UserID, name string) tool {
+	tools := h.toolsOf(ctx, user)
 	if i := slices.IndexFunc(tools, func(t tool) bool { return t.Definition().Name == name }); i >= 0 {
 		return tools[i]
 	}

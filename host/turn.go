@@ -157,6 +157,8 @@ type Answer struct {
 func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	ctx, seen := h.instruments.turn(ctx)
 	defer func() { seen.end(err) }()
+	ctx, unpin := h.pinHands(ctx)
+	defer unpin()
 	end, err := h.sending.Begin()
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: the host is %w", err)
@@ -239,7 +241,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
 		return answer, fmt.Errorf("send: store message: %w", err)
 	}
-	c, err := h.courseOf(user.ID, agent, m.Text, events)
+	c, err := h.courseOf(ctx, user.ID, agent, m.Text, events)
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}

@@ -323,7 +323,7 @@ func (s *server) context(w http.ResponseWriter, r *http.Request, at place) error
 	if err != nil {
 		return err
 	}
-	prompt, report, err := host.ContextOf(r.Context(), s.config, s.store, at.user.ID, session.ID, 0)
+	prompt, report, err := host.ContextOf(r.Context(), s.host.Config(), s.store, at.user.ID, session.ID, 0)
 	if err != nil {
 		return err
 	}

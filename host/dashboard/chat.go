@@ -123,7 +123,7 @@ func (s *site) talkSince(r *http.Request, v viewer, session memory.Session, afte
 		}
 		t.Rows[i], t.Last = line, max(t.Last, m.Seq)
 	}
-	_, report, err := host.ContextOf(r.Context(), s.config, s.store, v.User.ID, session.ID, 0)
+	_, report, err := host.ContextOf(r.Context(), s.host.Config(), s.store, v.User.ID, session.ID, 0)
 	if err != nil {
 		return talk{}, err
 	}

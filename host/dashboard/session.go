@@ -91,7 +91,7 @@ func (s *site) session(w http.ResponseWriter, r *http.Request, v viewer) error {
 	if err != nil {
 		return err
 	}
-	in, err := host.PromptOf(r.Context(), s.config, s.store, v.User.ID, session.ID, 0)
+	in, err := host.PromptOf(r.Context(), s.host.Config(), s.store, v.User.ID, session.ID, 0)
 	if err != nil {
 		return err
 	}
@@ -341,7 +341,7 @@ func (s *site) contextReport(w http.ResponseWriter, r *http.Request, v viewer) e
 	if err != nil {
 		return err
 	}
-	_, report, err := host.ContextOf(r.Context(), s.config, s.store, v.User.ID, session.ID, 0)
+	_, report, err := host.ContextOf(r.Context(), s.host.Config(), s.store, v.User.ID, session.ID, 0)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +41,12 @@ func tryOpen(ctx context.Context, config host.Config) error {
 	return h.Close()
 }
 
+// reloadable is the part of a configuration that needs no restart.
+type reloadable struct {
+	Hands          []string `json:"hands"`
+	ContextSources int      `json:"context_sources"`
+}
+
 func (a *app) configCommand() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check", Short: "Read the configuration and say what is wrong with it", Args: cobra.NoArgs,
@@ -50,17 +59,22 @@ func (a *app) configCommand() *cobra.Command {
 				return err
 			}
 			notes := config.Notes()
+			hands := slices.Sorted(maps.Keys(config.Hands))
 			if a.asJSON {
 				return a.printJSON(struct {
 					OK    bool     `json:"ok"`
 					Notes []string `json:"notes"`
-				}{true, append([]string{}, notes...)})
+					// Reload is what a server that runs takes over on SIGHUP.
+					Reload reloadable `json:"reload"`
+				}{true, append([]string{}, notes...), reloadable{append([]string{}, hands...), len(config.Compaction.ContextSources)}})
 			}
 			for _, note := range notes {
 				a.printf("note: %s\n", note)
 			}
 			a.printf("the configuration is fine: %d hands, %d context sources, %d users\n",
-				len(config.Hands), len(config.Compaction.ContextSources), max(1, len(config.Users)))
+				len(hands), len(config.Compaction.ContextSources), max(1, len(config.Users)))
+			a.printf("a server that runs takes over on SIGHUP: the hands (%s) with their grants and prompts, and %d context sources; the rest at its next start\n",
+				cmp.Or(strings.Join(hands, ", "), "none"), len(config.Compaction.ContextSources))
 			return nil
 		},
 	}

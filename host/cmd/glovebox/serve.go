@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +46,8 @@ func (a *app) serve() *cobra.Command {
 					return usagef("--listen: %w", err)
 				}
 			}
+			hangups := hangUps()
+			defer signal.Stop(hangups)
 			path, err := config.DatabasePath()
 			if err != nil {
 				return err
@@ -81,6 +86,7 @@ func (a *app) serve() *cobra.Command {
 			if err := a.announce(listener.Addr(), none); err != nil {
 				return err
 			}
+			go a.reloading(c.Context(), h, hangups, listen, log)
 			logins := control.NewLogins(tokens, nil)
 			handler := control.New(control.Config{
 				Host: h, HostConfig: config, Tokens: tokens, Logins: logins, Open: alone, Hosts: config.Server.Hosts, Log: log,
@@ -100,6 +106,44 @@ func (a *app) serverLogger(config host.LogConfig) *slog.Logger {
 		config.Level = "info"
 	}
 	return slog.New(control.LogHandler(config.Handler(a.stderr)))
+}
+
+// hangUps receives SIGHUP, which ends the other commands and has this one read its
+// configuration again.
+func hangUps() chan os.Signal {
+	signals := make(chan os.Signal, 1)
+	// In between it ends nobody.
+	signal.Ignore(syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGHUP)
+	return signals
+}
+
+// reloading takes over the configuration at every signal, until ctx is done. What is
+// wrong with it is in the log, and the one before stays.
+func (a *app) reloading(ctx context.Context, h *host.Host, signals <-chan os.Signal, listen string, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		config, err := a.config()
+		if err == nil && listen != "" {
+			config.Server.Listen = listen
+		}
+		var changed host.Reloaded
+		if err == nil {
+			changed, err = h.Reload(ctx, config)
+		}
+		if err != nil {
+			log.Error("the configuration is not taken over: the one before stays", "error", err)
+			continue
+		}
+		log.Info("the configuration is taken over", "added", changed.Added, "changed", changed.Changed, "removed", changed.Removed, "sources", changed.Sources)
+		if len(changed.Restart) > 0 {
+			log.Warn("what differs in these sections needs a restart", "sections", changed.Restart)
+		}
+	}
 }
 
 // telemetryTimeout is how long the last spans may take to be sent: a collector that

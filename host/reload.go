@@ -1,0 +1,321 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
+)
+
+// handSet is the hands of one configuration and what may be asked of them. It does
+// not change: a reload makes another one. A turn keeps the one that it began with,
+// and so does a query; the modules that no other set has are freed when the last of
+// them is over.
+type handSet struct {
+	// config is the host's with the Hands and the ContextSources of this set.
+	config Config
+	hands  map[string]*hand      // by the operator's names
+	tools  map[string]*handQuery // which have hands asked, by the user's name
+	owner  *handSets
+
+	// Guarded by owner.mu: uses is how many have the set, its place in the host
+	// included; freed says that its modules may be closed.
+	uses  int
+	freed bool
+}
+
+// handSets are the sets of a host: the one in force, and those that somebody has yet.
+type handSets struct {
+	mu sync.Mutex
+	// All below is guarded by mu. loaded is how many sets have a module.
+	current *handSet
+	loaded  map[*registry.Hand]int
+}
+
+// use returns the set in force, until release is called.
+func (s *handSets) use() (_ *handSet, release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current.uses++
+	return s.current, s.current.release
+}
+
+// reuse keeps a set that was used before for longer. It reports false if that is
+// over and its modules are gone.
+func (set *handSet) reuse() bool {
+	set.owner.mu.Lock()
+	defer set.owner.mu.Unlock()
+	if set.freed {
+		return false
+	}
+	set.uses++
+	return true
+}
+
+func (set *handSet) release() {
+	s := set.owner
+	s.mu.Lock()
+	var idle []*registry.Hand
+	if set.uses--; set.uses == 0 {
+		set.freed = true
+		for _, k := range set.hands {
+			if s.loaded[k.Hand]--; s.loaded[k.Hand] == 0 {
+				delete(s.loaded, k.Hand)
+				idle = append(idle, k.Hand)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, k := range idle {
+		// Nobody is asking it, and what is freed is of no use to anybody: there is
+		// nothing to do about an error.
+		_ = k.Module().Close()
+	}
+}
+
+// replace puts a set into force, which nobody has yet.
+func (s *handSets) replace(with *handSet) {
+	s.mu.Lock()
+	before := s.current
+	s.current = with
+	s.mu.Unlock()
+	if before != nil {
+		before.release()
+	}
+}
+
+// load counts a module that a new set has.
+func (s *handSets) load(k *registry.Hand) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded[k]++
+}
+
+// pinnedKey is where the context of a turn has its hands.
+type pinnedKey struct{}
+
+// pinHands has everything that is done with a context ask the hands that are in
+// force now, until unpin is called.
+func (h *Host) pinHands(ctx context.Context) (_ context.Context, unpin func()) {
+	set, release := h.handSets.use()
+	return context.WithValue(ctx, pinnedKey{}, set), release
+}
+
+// handsFor returns the hands of a context, until release is called: those that it
+// was pinned to, and else those in force.
+func (h *Host) handsFor(ctx context.Context) (_ *handSet, release func()) {
+	// A tool that nobody waits for any more may outlive its turn.
+	if set, ok := ctx.Value(pinnedKey{}).(*handSet); ok && set.reuse() {
+		return set, set.release
+	}
+	return h.handSets.use()
+}
+
+// openHands loads the hands of a configuration. What is the same in the set in
+// force is not loaded again. When it fails, nothing is changed.
+func (h *Host) openHands(ctx context.Context, config Config) (_ *handSet, err error) {
+	set := &handSet{config: config, hands: map[string]*hand{}, owner: &h.handSets, uses: 1}
+	defer func() {
+		if err != nil {
+			set.release()
+		}
+	}()
+	before, release := &handSet{}, func() {}
+	if h.handSets.loaded == nil {
+		h.handSets.loaded = map[*registry.Hand]int{}
+	} else {
+		before, release = h.handSets.use()
+	}
+	defer release()
+	for _, name := range slices.Sorted(maps.Keys(config.Hands)) {
+		k, err := h.openHand(ctx, name, config, before)
+		if err != nil {
+			return nil, err
+		}
+		h.handSets.load(k.Hand)
+		set.hands[name] = k
+	}
+	set.tools = set.config.handTools(h.tools)
+	for _, t := range set.tools {
+		t.query, t.now = h.Query, h.now
+	}
+	return set, nil
+}
+
+func (h *Host) openHand(ctx context.Context, name string, config Config, before *handSet) (*hand, error) {
+	c := config.Hands[name]
+	module, bundled, err := ModuleOf(c.Module, name)
+	if err != nil {
+		return nil, fmt.Errorf("hands.%s.module: %w", name, err)
+	}
+	var opened *registry.Hand
+	if have, ok := before.hands[name]; ok && have.Module().Digest() == sandbox.Digest(module) && reflect.DeepEqual(before.config.Hands[name], c) {
+		opened = have.Hand
+	} else if opened, err = registry.Open(ctx, h.engine, registry.Request{
+		Name: name, Module: module, Bundled: bundled, Digest: c.Digest,
+		Grant:  registry.Grant{Files: c.Grant.Files, HTTP: len(c.Grant.HTTP) > 0, KV: c.Grant.KV, LLM: c.Grant.LLM},
+		Config: c.Config, Limits: c.Limits.abi(),
+	}); err != nil {
+		return nil, err
+	}
+	k, err := h.admit(ctx, name, opened, config)
+	if err != nil && (before.hands[name] == nil || before.hands[name].Hand != opened) {
+		err = errors.Join(err, opened.Module().Close())
+	}
+	return k, err
+}
+
+// admit says for whom a hand that is open may be asked, and what it may reach.
+func (h *Host) admit(ctx context.Context, name string, opened *registry.Hand, config Config) (_ *hand, err error) {
+	c := config.Hands[name]
+	k := &hand{Hand: opened, users: config.handUsers(c)}
+	if opened.Grant().HTTP {
+		if k.http, err = c.Grant.http(opened.Permission(abi.CapabilityHTTP)); err != nil {
+			return nil, fmt.Errorf("hands.%s.grant: %w", name, err)
+		}
+		if len(c.Grant.Files) > 0 {
+			h.log.WarnContext(ctx, "a hand may read files and make requests: what it reads, it can send away", "hand", name)
+		}
+	} else if len(c.Grant.AllowPrivate)+len(c.Grant.Secrets) > 0 {
+		return nil, fmt.Errorf("hands.%s.grant: allow_private and secrets belong to http, which is not granted", name)
+	}
+	if k.asks, err = permissionsOf(name, opened.Permissions(), opened.Grant(), k.http); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Config returns the configuration that is in force, with the paths that New chose.
+// It is not to be changed.
+func (h *Host) Config() Config {
+	set, release := h.handSets.use()
+	defer release()
+	config := set.config
+	h.people.RLock()
+	defer h.people.RUnlock()
+	config.defaultName = h.config.defaultName
+	return config
+}
+
+// Reloaded tells what a Reload changed. Lists are sorted, and empty where there is
+// nothing.
+type Reloaded struct {
+	// Added, Changed and Removed are hands. Changed is also one whose module is
+	// another one now.
+	Added   []string `json:"added"`
+	Changed []string `json:"changed"`
+	Removed []string `json:"removed"`
+	// Sources says that the context sources are others.
+	Sources bool `json:"sources"`
+	// Restart are the sections that differ from what is in force, and are not taken
+	// before the next start.
+	Restart []string `json:"restart"`
+}
+
+// Reload takes over the hands of a configuration, with their grants, prompts, users,
+// values and limits, and the context sources. Everything else stays as it is until
+// the next start. Turns and queries that go on keep the hands that they began with;
+// those that begin when it has returned have the new ones.
+//
+// All hands are loaded before any is taken over: when one cannot be, or the
+// configuration contradicts itself or the users in force, the error names the key and
+// nothing has changed. It wraps ErrClosed for a host that is closed. Reloads wait for
+// each other.
+func (h *Host) Reload(ctx context.Context, config Config) (out Reloaded, err error) {
+	defer func() {
+		outcome := "ok"
+		if err != nil {
+			outcome = "failed"
+		}
+		h.instruments.reloads.Add(context.WithoutCancel(ctx), 1, labels("outcome", outcome))
+	}()
+	end, err := h.sending.Begin()
+	if err != nil {
+		return out, fmt.Errorf("reload: the host is %w", err)
+	}
+	defer end()
+	unlock, err := h.choosing.lock(ctx, struct{}{})
+	if err != nil {
+		return out, fmt.Errorf("reload: %w", err)
+	}
+	defer unlock()
+	before := h.Config()
+	next := before
+	next.Hands, next.Compaction.ContextSources = config.Hands, config.Compaction.ContextSources
+	if err := next.Check(); err != nil {
+		return out, fmt.Errorf("reload: %w", err)
+	}
+	set, err := h.openHands(ctx, next)
+	if err != nil {
+		return out, fmt.Errorf("reload: %w", err)
+	}
+	old, release := h.handSets.use()
+	out = differences(old, set)
+	release()
+	out.Restart = restartFor(before, config)
+	h.handSets.replace(set)
+	return out, nil
+}
+
+// differences tells how the hands of two sets differ.
+func differences(before, after *handSet) Reloaded {
+	out := Reloaded{Added: []string{}, Changed: []string{}, Removed: []string{}}
+	for _, name := range slices.Sorted(maps.Keys(after.hands)) {
+		switch had, ok := before.hands[name]; {
+		case !ok:
+			out.Added = append(out.Added, name)
+		case had.Hand != after.hands[name].Hand:
+			out.Changed = append(out.Changed, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before.hands)) {
+		if _, ok := after.hands[name]; !ok {
+			out.Removed = append(out.Removed, name)
+		}
+	}
+	out.Sources = !slices.EqualFunc(before.config.Compaction.ContextSources, after.config.Compaction.ContextSources,
+		func(a, b ContextSource) bool { return reflect.DeepEqual(a, b) })
+	return out
+}
+
+// restartFor names the sections of a configuration that differ from those in force
+// and are not taken over by a reload.
+func restartFor(inForce, config Config) []string {
+	if config.Data == "" {
+		config.Data = inForce.Data
+	}
+	if path, err := config.DatabasePath(); err == nil {
+		config.Store.Path = filepath.Clean(path)
+	}
+	inForce.Store.Path = filepath.Clean(inForce.Store.Path)
+	config.Compaction.ContextSources, inForce.Compaction.ContextSources = nil, nil
+	sections := []string{}
+	for _, s := range []struct {
+		name          string
+		before, after any
+	}{
+		{"store", inForce.Store, config.Store},
+		{"model", inForce.Model, config.Model},
+		{"boundary", inForce.Boundary, config.Boundary},
+		{"compaction", inForce.Compaction, config.Compaction},
+		{"sessions", inForce.Sessions, config.Sessions},
+		{"memory", inForce.Memory, config.Memory},
+		{"server", inForce.Server, config.Server},
+		{"log", inForce.Logging, config.Logging},
+		{"users", inForce.Users, config.Users},
+		{"agents", inForce.Agents, config.Agents},
+	} {
+		if !reflect.DeepEqual(s.before, s.after) {
+			sections = append(sections, s.name)
+		}
+	}
+	return sections
+}
