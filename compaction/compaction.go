@@ -449,7 +449,9 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 	}
 	sweep := make(chan swept, 1)
 	e.goes(func() {
-		r, err := e.sweep(e.background, t, e.continuous())
+		ctx, done := e.beyond(ctx)
+		defer done()
+		r, err := e.sweep(ctx, t, e.continuous())
 		sweep <- swept{r, err}
 	})
 	refresh, err := e.refresh(ctx, waiting, t, w)
@@ -486,6 +488,14 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 		})
 		return report, nil
 	}
+}
+
+// beyond is a context with the values of ctx, such as the trace that it is of, that
+// goes on after it and ends with the engine.
+func (e *Engine) beyond(ctx context.Context) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unlink := context.AfterFunc(e.background, cancel)
+	return ctx, func() { unlink(); cancel() }
 }
 
 // hasOldMessages reports whether something that was said lies outside the

@@ -123,7 +123,9 @@ func (e *Engine) Relieve(ctx context.Context, t Turn, w Window) (Report, error) 
 	done := make(chan ended, 1)
 	e.goes(func() {
 		late := report
-		sweep, err := e.sweep(e.background, t, e.pressing(w))
+		behind, over := e.beyond(ctx)
+		defer over()
+		sweep, err := e.sweep(behind, t, e.pressing(w))
 		late.Sweep, late.Took = sweep, time.Since(began)
 		late, err = e.swept(context.WithoutCancel(ctx), t, late, err)
 		if err != nil {
