@@ -197,7 +197,7 @@ func (s *system) chat(t *testing.T, session memory.SessionID, header ...string) 
 	t.Helper()
 	body := map[string]any{"text": saidByUser}
 	if !session.IsZero() {
-		body["session_id"] = session
+		body["session"] = session
 	}
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -303,7 +303,7 @@ func documented(t *testing.T) map[string][2]string {
 		t.Fatal(err)
 	}
 	rows := map[string][2]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(glovebox_[a-z_]+)` \\| ([^|]*) \\| ([a-z]+) \\|").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(glovebox_[a-z_]+)` \\|([^|]*)\\| ([a-z]+) \\|").FindAllStringSubmatch(string(text), -1) {
 		rows[m[1]] = [2]string{strings.TrimSpace(strings.ReplaceAll(m[2], "`", "")), m[3]}
 	}
 	return rows
@@ -433,15 +433,15 @@ func TestSpansOfATurn(t *testing.T) {
 		}
 	}
 	for name, atLeast := range map[string]int{
-		"http request":                                  1,
-		"http request > turn":                           1,
-		"http request > turn > refresh":                 1,
-		"http request > turn > refresh > hand query":    1,
-		"http request > turn > model request":           2,
-		"http request > turn > tool call":               2,
-		"http request > turn > tool call > hand query":  1,
-		"http request > turn > compaction":              1,
-		"http request > turn > compaction > hand query": 1,
+		"http request":                                     1,
+		"http request > turn":                              1,
+		"http request > turn > refresh":                    1,
+		"http request > turn > refresh > hand query":       1,
+		"http request > turn > model request":              2,
+		"http request > turn > tool call":                  2,
+		"http request > turn > tool call > hand query":     1,
+		"http request > turn > compaction":                 1,
+		"http request > turn > compaction > model request": 1,
 	} {
 		if count[name] < atLeast {
 			t.Errorf("%d spans %s, want %d: there are %v", count[name], name, atLeast, count)
@@ -468,8 +468,6 @@ func TestNothingThatIsSaidIsMeasured(t *testing.T) {
 	_, metrics := s.exported(t)
 	var spans strings.Builder
 	for _, span := range s.spans.GetSpans() {
-		// The tracestate is the caller's own, and goes with its trace to the collector
-		// that it names.
 		fmt.Fprintf(&spans, "%s %v %v %v %v\n", span.Name, span.Attributes, span.Events, span.Status, span.Links)
 	}
 	for what, text := range map[string]string{"the metrics": metrics, "a span": spans.String(), "the log": s.log.String()} {
