@@ -540,11 +540,11 @@ func (s *server) messages(w http.ResponseWriter, r *http.Request) error {
 	if err := sent.into(&c, true); err != nil {
 		return err
 	}
-	id := newID("msg_")
+	id, model := newID("msg_"), sent.Model
 	if sent.Stream {
-		return s.stream(w, r, c, &messagesStream{id: id, model: sent.Model})
+		return s.stream(w, r, c, &messagesStream{id: id, model: model})
 	}
-	return s.answer(w, r, c, func(done host.Relayed) any { return messagesEnded(id, sent.Model, done) })
+	return s.answer(w, r, c, func(done host.Relayed) any { return messagesEnded(id, model, done) })
 }
 
 // countTokens answers POST /v1/messages/count_tokens.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -132,10 +131,10 @@ func responsesInput(raw json.RawMessage, names map[string]string) (system string
 	if err := part(raw, "input", &items); err != nil {
 		return "", nil, err
 	}
-	in := responsesReader{names: maps.Clone(names)}
-	if in.names == nil {
-		in.names = map[string]string{}
+	if names == nil {
+		names = map[string]string{}
 	}
+	in := responsesReader{names: names}
 	for i, item := range items {
 		if err := in.item(item, fmt.Sprintf("input[%d]", i)); err != nil {
 			return "", nil, err
@@ -733,6 +732,8 @@ func (s *server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err := sent.into(&c, names); err != nil {
 		return err
 	}
+	// What was read of it lives on in c alone, pictures and all.
+	sent.Input = nil
 	at := s.now()
 	c.AnswerKey = newResponseKey()
 	if sent.Stream {
