@@ -17,6 +17,17 @@ var shellRoutes = []route{
 	{"POST /login", control.ForAll, (*site).login},
 	{"POST /logout", control.ForAll, (*site).logout},
 	{"GET /look", control.ForAdmin, (*site).look},
+	// Below the rooms a wrong address has a page that says so. Elsewhere it is the
+	// server's to answer, whose routes are data to whoever asks for them.
+	{"GET /users/{user}/{rest...}", control.ForUser, (*site).nothing},
+	{"GET /sessions/{rest...}", control.ForUser, (*site).nothing},
+	{"GET /chat/{rest...}", control.ForUser, (*site).nothing},
+	{"GET /hands/{rest...}", control.ForAdmin, (*site).nothing},
+	{"GET /agents/{rest...}", control.ForAdmin, (*site).nothing},
+}
+
+func (s *site) nothing(http.ResponseWriter, *http.Request, viewer) error {
+	return refused(http.StatusNotFound, "There is no such page.")
 }
 
 func (s *site) asset(w http.ResponseWriter, r *http.Request, _ viewer) error {

@@ -269,6 +269,22 @@ func TestLook(t *testing.T) {
 	b.get("/look?user="+memory.NewID[memory.UserID]().String()).want(t, "nobody", http.StatusSeeOther)
 }
 
+// An address that leads nowhere has a page that says so.
+func TestNoSuchPage(t *testing.T) {
+	h := open(t)
+	b := h.as(t, h.anna, control.ScopeAdmin)
+	for _, path := range []string{"/users/" + h.anna.ID.String() + "/x", "/users/" + h.anna.ID.String() + "/sessions/x/y/z", "/sessions/x", "/chat/x", "/hands/x/y", "/agents/x/y"} {
+		page := b.get(path).want(t, path, http.StatusNotFound).says(t, path, "Not Found", "There is no such", "Overview")
+		page.status = http.StatusOK
+		checkPage(t, path, page)
+	}
+	h.visitor(t).get("/hands/x").want(t, "without a login", http.StatusSeeOther)
+	b.get("/users/"+h.anna.ID.String()+"/sessions", "HX-Request", "true").want(t, "a page for a script", http.StatusOK)
+	if part := b.get("/hands/x/y", "HX-Request", "true").want(t, "a part", http.StatusNotFound); part.body != "There is no such page." {
+		t.Errorf("a part: %q", part.body)
+	}
+}
+
 // Assets may be kept for ever, under a path that changes with them, and are small.
 func TestAssets(t *testing.T) {
 	h := open(t)
