@@ -44,6 +44,9 @@ listen = "[::1]:0"
 hosts = ["glovebox.example.com", "box:8443", "[fd00::1]:7780"]
 drain_secs = 5
 
+[server.gateway]
+host_tools = true
+
 [log]
 level = "warn"
 format = "json"
@@ -81,6 +84,9 @@ module = "hands/other.wasm"
 		if filepath.ToSlash(got) != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+	if !c.Server.Gateway.HostTools {
+		t.Error("the gateway has no tools of the host")
 	}
 	if c.Boundary.Mode != "datamark" {
 		t.Errorf("mode %q", c.Boundary.Mode)

@@ -247,11 +247,10 @@ func (h *Host) search(ctx context.Context, user memory.UserID, agent memory.Agen
 func (h *Host) follow(ctx context.Context, user memory.UserID, at spot, rows []row) (spot, error) {
 	// What the host did beside the calls that the client answers belongs to the
 	// answer.
-	var calls map[string]bool
+	calls, beside := answeredIn(rows), true
 	if at.known > 0 {
 		calls = callsOf(rows[at.known-1].Blocks)
 	}
-	beside := true
 	for seq := at.last; ; {
 		messages, err := h.store.Messages(ctx, user, at.session, memory.MessageQuery{After: seq, Limit: readAtOnce})
 		if err != nil {
@@ -302,7 +301,7 @@ func isShown(m memory.Message) bool {
 // isResultBeside reports whether m is the result of a call that the host answered,
 // where calls are those for the client.
 func isResultBeside(m memory.Message, calls map[string]bool) bool {
-	if m.Role != memory.RoleTool || len(calls) == 0 {
+	if m.Role != memory.RoleTool {
 		return false
 	}
 	for _, b := range m.Blocks {

@@ -127,7 +127,7 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 	defer cancel()
 	defer context.AfterFunc(h.ending, cancel)()
 
-	rows, err := rowsOf(c.Messages, h.now())
+	rows, err := rowsOf(c.Messages)
 	if err != nil {
 		return out, fmt.Errorf("relay: %w", err)
 	}
@@ -169,7 +169,9 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 	if len(s.fresh) > 0 {
 		drafts := make([]memory.Draft, len(s.fresh))
 		for i := range s.fresh {
-			drafts[i] = s.fresh[i].Draft
+			if drafts[i] = s.fresh[i].Draft; drafts[i].At.IsZero() {
+				drafts[i].At = turn.At
+			}
 		}
 		if _, err := h.store.Append(ctx, user.ID, turn.Session, drafts...); err != nil {
 			return out, fmt.Errorf("relay: store messages: %w", err)

@@ -75,7 +75,7 @@ func TestRelayedConversationsKeepApart(t *testing.T) {
 		convs := map[string][][]memory.Draft{}
 		word := rapid.SampledFrom([]string{"a", "b"})
 
-		for range rapid.IntRange(1, 25).Draw(rt, "turns") {
+		for range rapid.IntRange(1, 16).Draw(rt, "turns") {
 			name := rapid.SampledFrom(users).Draw(rt, "user")
 			var messages []memory.Draft
 			kind := "opening"

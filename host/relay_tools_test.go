@@ -155,6 +155,29 @@ func TestRelayAnswersTheHostsToolsInside(t *testing.T) {
 		"user/user two", "assistant/assistant Both. call b call c", "tool/tool result b", "tool/tool result c", "assistant/assistant Cold.")
 }
 
+// Behind an answer that the client names, what the host did beside it is there too.
+func TestRelayBehindAnAnswerWithCallsOfBoth(t *testing.T) {
+	c, model := relaying(t, withHostTools())
+	c.h.Offer(time.Minute, &testTool{name: "search"})
+	c.conv.Tools, c.conv.AnswerKey = []llm.Tool{weather}, "resp_1"
+	model.script(
+		calling("", toolCall("a", "search", `{}`), toolCall("b", "weather", `{}`), toolCall("c", "weather", `{}`)),
+		llm.Response{Text: "Warm."}, llm.Response{Text: "Cold."}, llm.Response{Text: "As you like."})
+	first := c.say(fromUser("one"))
+	for _, test := range []struct {
+		say  []memory.Draft
+		want []string
+	}{
+		{[]memory.Draft{fromTool("b", "warm"), fromTool("c", "warm")}, []string{"tool/tool result b", "tool/tool result c", "assistant/assistant Warm."}},
+		{[]memory.Draft{fromTool("b", "cold"), fromTool("c", "cold")}, []string{"tool/tool result b", "tool/tool result c", "assistant/assistant Cold."}},
+		{[]memory.Draft{fromUser("never mind")}, []string{"tool/tool result b failed", "tool/tool result c failed", "user/user never mind", "assistant/assistant As you like."}},
+	} {
+		c.conv = host.Conversation{Session: first.Session.String(), After: "resp_1", Tools: []llm.Tool{weather}}
+		c.say(test.say...)
+		c.holds(append([]string{"user/user one", "assistant/assistant call a call b call c", "tool/tool result a"}, test.want...)...)
+	}
+}
+
 func TestRelayOffersTheHostsToolsIfItIsConfigured(t *testing.T) {
 	c, model := relaying(t, host.Config{})
 	c.h.Offer(time.Minute, &testTool{name: "search"})

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/memory"
@@ -46,7 +45,7 @@ func after(d memory.Digest, sum [sha256.Size]byte) memory.Digest {
 
 // rowsOf reads a conversation. Messages without a word are no rows. The error wraps
 // memory.ErrInvalid.
-func rowsOf(messages []memory.Draft, now time.Time) ([]row, error) {
+func rowsOf(messages []memory.Draft) ([]row, error) {
 	rows := make([]row, 0, len(messages)+1)
 	called := map[string]string{}
 	for i := range messages {
@@ -54,10 +53,7 @@ func rowsOf(messages []memory.Draft, now time.Time) ([]row, error) {
 		if isPlain(m) {
 			// Most are, and a conversation can have thousands of them.
 			rows = append(rows, row{Draft: asSaid(m.Role, m.Blocks)})
-			last := &rows[len(rows)-1]
-			if last.At = m.At; last.At.IsZero() {
-				last.At = now
-			}
+			rows[len(rows)-1].At = m.At
 			continue
 		}
 		read, err := readMessage(m, called)
@@ -65,9 +61,7 @@ func rowsOf(messages []memory.Draft, now time.Time) ([]row, error) {
 			return nil, fmt.Errorf("message %d: %w: %w", i+1, err, memory.ErrInvalid)
 		}
 		for _, d := range read {
-			if d.At = m.At; d.At.IsZero() {
-				d.At = now
-			}
+			d.At = m.At
 			if last := len(rows) - 1; d.Role == memory.RoleAssistant && last >= 0 && joins(rows[last].Draft, d) {
 				rows[last].Blocks = slices.Concat(rows[last].Blocks, d.Blocks)
 				continue
