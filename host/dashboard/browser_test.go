@@ -106,7 +106,7 @@ func furnish(t *testing.T) *furnished {
 	t.Setenv("DASHBOARD_TEST_KEY", openaitest.Key)
 	now := func() time.Time { return monday }
 	config := host.Config{
-		Data: dir, Cache: filepath.Join(dir, "cache"), Now: now, Sessions: host.SessionsConfig{Timezone: "UTC"},
+		Data: dir, Cache: cacheDir, Now: now, Sessions: host.SessionsConfig{Timezone: "UTC"},
 		Model: host.ModelConfig{Provider: "openai", Name: "scripted", APIKey: "env:DASHBOARD_TEST_KEY", BaseURL: model.URL + "/v1"},
 		Users: []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}, {Name: "carla"}},
 		Agents: []host.AgentConfig{

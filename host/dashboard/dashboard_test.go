@@ -24,6 +24,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/control"
 	"github.com/gloveboxhq/glovebox/host/dashboard"
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -33,6 +34,7 @@ var monday = time.Date(2030, 1, 7, 9, 0, 0, 0, time.UTC)
 var cacheDir string
 
 func TestMain(m *testing.M) {
+	registry.CompilerMain() // hands that are not bundled are compiled by this program
 	dir, err := os.MkdirTemp("", "glovebox-cache-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -94,7 +96,8 @@ type house struct {
 	anna, bert memory.User
 }
 
-func open(t testing.TB) *house {
+// open starts one; options change its configuration.
+func open(t testing.TB, options ...func(*host.Config)) *house {
 	t.Helper()
 	dir := t.TempDir()
 	h := &house{clock: &clock{at: monday}, model: &scripted{text: "Noted."}}
@@ -102,6 +105,9 @@ func open(t testing.TB) *house {
 		Data: dir, Cache: cacheDir, Now: h.clock.now, LLM: h.model,
 		Users:  []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}},
 		Agents: []host.AgentConfig{{Name: "jeeves"}, {Name: "plain"}},
+	}
+	for _, change := range options {
+		change(&config)
 	}
 	var err error
 	if h.host, err = host.New(t.Context(), config); err != nil {
