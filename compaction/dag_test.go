@@ -237,6 +237,16 @@ func TestPromptsOfDepthsAndLevels(t *testing.T) {
 	}
 }
 
+// Half a summary that a provider's filter ended is no summary.
+func TestAFilteredSummaryIsNone(t *testing.T) {
+	model := &recorder{answer: func(llm.Request) (llm.Response, error) {
+		return llm.Response{Text: "They spoke of", Model: "m", Filtered: true}, nil
+	}}
+	if got, err := compaction.NewPrompted(model).Summarize(t.Context(), compaction.SummaryRequest{Transcript: "x", MaxTokens: 100}); !errors.Is(err, llm.ErrRefused) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 // C11: an answer that was cut is asked for again with twice the room, up to
 // 16,384, and never with the same request.
 func TestACutAnswerGetsTwiceTheRoom(t *testing.T) {

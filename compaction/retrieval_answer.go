@@ -124,6 +124,9 @@ func (r *Retrieval) answer(ctx context.Context, user memory.UserID, q AnswerQuer
 		Messages:        []llm.Message{{Role: llm.RoleUser, Text: answerPrompt(shown, q.Question)}},
 		MaxOutputTokens: q.MaxTokens,
 	})
+	if response.Filtered {
+		err = llm.ErrRefused
+	}
 	if err != nil {
 		return Answer{}, err
 	}

@@ -217,6 +217,9 @@ func (p Prompted) Summarize(ctx context.Context, r SummaryRequest) (SummaryResul
 		MaxOutputTokens: max(r.Room, r.MaxTokens),
 		Temperature:     temperature(r.Level),
 	})
+	if response.Filtered {
+		err = llm.ErrRefused // the beginning of a summary is none
+	}
 	// A model that spent all its room on thinking may answer in more.
 	if err != nil && !(errors.Is(err, llm.ErrEmpty) && response.Truncated) {
 		return SummaryResult{}, fmt.Errorf("summarise: %w", err)

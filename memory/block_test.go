@@ -241,3 +241,19 @@ func TestRefile(t *testing.T) {
 		}
 	}
 }
+
+// What is seen costs as much as a provider takes for it, whoever stored it.
+func TestImagesCount(t *testing.T) {
+	var imported memory.Block
+	if err := imported.UnmarshalJSON([]byte(`{"type":"image","source":{"data":"AAAA"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	words := memory.Count([]memory.Block{memory.Text("Look:")})
+	for name, b := range map[string]memory.Block{
+		"bytes": memory.Image("image/png", make([]byte, 1<<20), ""), "a URL": memory.Image("", nil, "https://example.com/a.png"), "imported": imported,
+	} {
+		if got := memory.Count([]memory.Block{memory.Text("Look:"), b}) - words; got < memory.ImageTokens || got > memory.ImageTokens+10 {
+			t.Errorf("%s: costs %d", name, got)
+		}
+	}
+}

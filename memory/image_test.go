@@ -39,7 +39,7 @@ func TestImages(t *testing.T) {
 		if !ok || mediaType != test.mediaType || !bytes.Equal(data, test.data) || url != test.url {
 			t.Errorf("%s is %q, %q, %q, %t", test.want, mediaType, data, url, ok)
 		}
-		if b.IsLarge() || memory.Count([]memory.Block{b}) != memory.Count([]memory.Block{memory.Text(memory.ShownImage)}) {
+		if b.IsLarge() || memory.Count([]memory.Block{b}) != memory.Count([]memory.Block{memory.Text(memory.ShownImage)})+memory.ImageTokens {
 			t.Errorf("%s costs %d", test.want, memory.Count([]memory.Block{b}))
 		}
 	}

@@ -499,5 +499,17 @@ func (d Draft) Sealed() Trust {
 	return TrustDirect
 }
 
+// ImageTokens is what an image costs beside the words that stand for it, whatever
+// its size: about as many as the largest that a provider does not scale down.
+const ImageTokens = 1600
+
 // Count estimates what blocks cost in a prompt.
-func Count(blocks []Block) int { return tokens.Estimate(Shown(blocks)) }
+func Count(blocks []Block) int {
+	count := tokens.Estimate(Shown(blocks))
+	for i := range blocks {
+		if blocks[i].Type == BlockImage {
+			count += ImageTokens
+		}
+	}
+	return count
+}

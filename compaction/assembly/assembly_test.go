@@ -466,3 +466,24 @@ func TestThoughtsMayBeLeftOut(t *testing.T) {
 		t.Errorf("got\n%s", script(prompt))
 	}
 }
+
+// An image costs the same, by the store's counts and by exact ones.
+func TestImagesCost(t *testing.T) {
+	message := memory.Message{ID: memory.NewID[memory.MessageID](), Role: memory.RoleUser, Source: memory.SourceUser,
+		Blocks: []memory.Block{memory.Text("Look:"), memory.Image("image/png", []byte("P"), "")}}
+	message.Tokens = memory.Count(message.Blocks)
+	for name, count := range map[string]func(string) int{"estimated": nil, "exact": func(text string) int { return len(text) }} {
+		in := assembly.Input{System: "s", Items: []memory.Item{{Message: &message}}, Budget: 10_000, Count: count}
+		_, report, err := assembly.Assemble(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Tokens < memory.ImageTokens || report.Tokens > memory.ImageTokens+100 {
+			t.Errorf("%s: the prompt costs %d", name, report.Tokens)
+		}
+		in.Budget = memory.ImageTokens
+		if _, report, err = assembly.Assemble(in); err != nil || !report.OverBudget {
+			t.Errorf("%s: it fits into %d: %+v, %v", name, in.Budget, report.Totals, err)
+		}
+	}
+}

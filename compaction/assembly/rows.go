@@ -477,6 +477,10 @@ func (a *assembler) wordsOf(p *transcript.Part) int {
 		return a.count(p.Name) + a.count(string(p.Raw))
 	case transcript.PartThinking:
 		return a.count(string(p.Raw))
+	case transcript.PartOther:
+		if p.Text == memory.ShownImage {
+			return a.count(p.Text) + memory.ImageTokens
+		}
 	}
 	return a.count(p.Text)
 }

@@ -501,7 +501,9 @@ func (s *messagesStream) end(out *events, done host.Relayed) {
 	out.send("message_stop", map[string]any{"type": "message_stop"})
 }
 
-func (s *messagesStream) fail(out *events, f *fault) { out.send("error", anthropic{}.fault(f, requestID(out.to))) }
+func (s *messagesStream) fail(out *events, f *fault) {
+	out.send("error", anthropic{}.fault(f, requestID(out.to)))
+}
 
 func (s *messagesStream) alive(out *events) {
 	s.begin(out)

@@ -190,12 +190,24 @@ func TestWhateverAModelAnswers(t *testing.T) {
 
 // A message that the model's server rejects keeps nothing else from being learned.
 func TestDreamAroundWhatIsRejected(t *testing.T) {
+	for name, rejected := range map[string]struct {
+		response llm.Response
+		err      error
+	}{
+		"refused":                {err: llm.ErrRefused},
+		"ended by a filter half": {response: llm.Response{Text: `{"facts": [`, Filtered: true}},
+	} {
+		t.Run(name, func(t *testing.T) { dreamAroundWhatIsRejected(t, rejected.response, rejected.err) })
+	}
+}
+
+func dreamAroundWhatIsRejected(t *testing.T, response llm.Response, rejection error) {
 	h := newHouse(t)
 	at := h.talk(h.user, "I live in Lisbon.", "Something unspeakable.", "I have a dog.")
 	well := attentive()
 	model := &scripted{answer: func(ctx context.Context, r llm.Request) (llm.Response, error) {
 		if strings.Contains(promptText(r), "unspeakable") {
-			return llm.Response{}, llm.ErrRefused
+			return response, rejection
 		}
 		return well.answer(ctx, r)
 	}}
@@ -207,7 +219,7 @@ func TestDreamAroundWhatIsRejected(t *testing.T) {
 	}
 	// One that rejects everything is not believed.
 	h.goOn(at, "I have a cat.")
-	rejecting := &scripted{answer: func(context.Context, llm.Request) (llm.Response, error) { return llm.Response{}, llm.ErrRefused }}
+	rejecting := &scripted{answer: func(context.Context, llm.Request) (llm.Response, error) { return response, rejection }}
 	if _, err := h.dreamer(rejecting).Dream(t.Context(), at); err == nil {
 		t.Error("nothing is rejected")
 	}

@@ -86,7 +86,9 @@ func complete(ctx context.Context, m llm.Model, r llm.Request) (llm.Response, er
 			}
 			done <- v
 		}()
-		v.response, v.err = m.Complete(ctx, r)
+		if v.response, v.err = m.Complete(ctx, r); v.err == nil && v.response.Filtered {
+			v.err = llm.ErrRefused // of half an answer nobody knows what it would have said
+		}
 	}()
 	select {
 	case v := <-done:
