@@ -99,8 +99,8 @@ func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, c *c
 	h.recall(ctx, turn, a, c)
 	for round := 0; ; round++ {
 		c.noCalls = c.ask.NoCalls || round == maxToolRounds
-		// With words that turn out to precede calls of its own, a client that cannot
-		// be told to forget them has nothing to do with.
+		// Words before calls of the host's tools are not for a client, which cannot be
+		// told to forget them.
 		events.held = events.final && len(c.own) > 0 && !c.noCalls
 		frontier, response, err := h.ask(ctx, turn, a, c, answer)
 		if err != nil {
