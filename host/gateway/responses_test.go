@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -440,4 +441,47 @@ func FuzzResponses(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A stream says that it lives while the model is silent, once it is known where the
+// conversation is kept, and in a form that clients pass over.
+func TestStreamsLive(t *testing.T) {
+	for path, test := range map[string]struct{ body, alive, begun, ended string }{
+		"/v1/messages":  {`{"model":"assistant","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`, "event: ping", "event: message_start", "event: message_stop"},
+		"/v1/responses": {`{"model":"assistant","stream":true,"input":"Hi"}`, ":", "event: response.created", "event: response.completed"},
+	} {
+		t.Run(path, func(t *testing.T) {
+			heard := make(chan struct{})
+			answer := says(llm.Response{}, "Marta.")
+			s := newServer(Config{User: func(context.Context) memory.UserID { return memory.UserID{} }}, relaying{answer: func(ctx context.Context, c host.Conversation) (host.Relayed, error) {
+				c.OnPlaced(host.Placed{Session: memory.NewID[memory.SessionID]()})
+				select {
+				case <-heard:
+				case <-ctx.Done():
+					return host.Relayed{}, ctx.Err()
+				}
+				return answer(ctx, c)
+			}})
+			s.alive = time.Millisecond
+			server := httptest.NewServer(s.handler())
+			t.Cleanup(server.Close)
+			response, err := http.Post(server.URL+path, "application/json", strings.NewReader(test.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if response.Header.Get(SessionHeader) == "" {
+				t.Error("nobody knows where it is kept")
+			}
+			var lines []string
+			for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
+				if lines = append(lines, scanner.Text()); scanner.Text() == test.alive && count(lines, test.alive) == 1 {
+					close(heard)
+				}
+			}
+			if count(lines, test.begun) != 1 || count(lines, test.ended) != 1 || count(lines, test.alive) == 0 || lines[0] != test.begun {
+				t.Errorf("got %s", strings.Join(lines, "\n"))
+			}
+		})
+	}
 }
