@@ -43,17 +43,24 @@ type teller interface {
 // answer answers a conversation whole, by what of makes of what came of it.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, c host.Conversation, of func(host.Relayed) any) error {
 	c.OnPlaced = func(at host.Placed) { setSession(w, at) }
-	done, err := s.host.Relay(r.Context(), c)
-	if err != nil && !endedEarly(done, err) {
+	var done host.Relayed
+	if err := s.relay(r.Context(), &c, &done); err != nil && !endedEarly(&done, err) {
 		return err
 	}
 	writeJSON(w, http.StatusOK, of(done))
 	return nil
 }
 
+// relay is Relay, which waits for the model, with as little as may be on its
+// goroutine's stack: what a turn comes to is some kilobytes, and streams are many.
+func (s *server) relay(ctx context.Context, c *host.Conversation, done *host.Relayed) (err error) {
+	*done, err = s.host.Relay(ctx, *c)
+	return err
+}
+
 // endedEarly reports whether a turn failed only because the answer ended before its
 // first word: APIs have an answer for that, which says why. It is not stored.
-func endedEarly(done host.Relayed, err error) bool {
+func endedEarly(done *host.Relayed, err error) bool {
 	return errors.Is(err, llm.ErrEmpty) && done.Response.Truncated
 }
 
@@ -65,7 +72,8 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c host.Conversat
 	box := newMailbox()
 	c.OnPlaced, c.OnEvent = box.place, box.put
 	n := &narrator{out: newEvents(w), to: to}
-	done, err := func() (host.Relayed, error) {
+	done := new(host.Relayed)
+	err := func() error {
 		told := make(chan struct{})
 		defer func() { <-told }() // also when the host panics
 		defer box.close()
@@ -74,7 +82,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c host.Conversat
 			// Nobody reads: the turn ends, and is waited for.
 			n.tell(box, s.alive, cancel)
 		}()
-		return s.host.Relay(ctx, c)
+		return s.relay(ctx, &c, done)
 	}()
 	if err == nil || endedEarly(done, err) {
 		if err = n.finish(done); err == nil {
@@ -145,7 +153,7 @@ func (n *narrator) say(text string) {
 }
 
 // finish tells what is left to be told.
-func (n *narrator) finish(done host.Relayed) error {
+func (n *narrator) finish(done *host.Relayed) error {
 	rest, ok := strings.CutPrefix(textOf(done.Message), n.told.String())
 	if !ok {
 		return errTakenBack
@@ -153,7 +161,7 @@ func (n *narrator) finish(done host.Relayed) error {
 	if rest != "" {
 		n.say(rest)
 	}
-	n.to.end(n.out, done)
+	n.to.end(n.out, *done)
 	return nil
 }
 
