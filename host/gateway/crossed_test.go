@@ -514,3 +514,65 @@ func TestResponsesByJavaScript(t *testing.T) {
 	}
 	checkTold(t, told, want)
 }
+
+// post sends a body as anna and returns the answer and its session.
+func (s *system) post(path, body string) (answer, session string) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Api-Key", s.byAnna)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s: %s %s %v", path, response.Status, got, err)
+	}
+	return string(got), response.Header.Get(gateway.SessionHeader)
+}
+
+// U3: a conversation is known again whichever API it comes by: each turn of this one
+// is sent whole, by another API than the one before.
+func TestU3OneConversationByThreeAPIs(t *testing.T) {
+	calls := script[0].calls
+	for name, open := range upstreams {
+		t.Run(name, func(t *testing.T) {
+			model := open(t, turn{text: "I look.", calls: calls}, turn{text: "Rain in both."}, turn{text: "You are welcome."}, turn{text: "Good night."})
+			s := inFrontOf(t, model.config)
+			const weather = `"description":"Tells the weather."`
+			first, session := s.post("/v1/messages", `{"model":"jeeves","max_tokens":50,"tools":[{"name":"weather",`+weather+`,"input_schema":{"type":"object"}}],
+				"messages":[{"role":"user","content":"Where does it rain?"}]}`)
+			if !strings.Contains(first, `"call_1"`) {
+				t.Fatal(first)
+			}
+			second, again := s.post("/v1/responses", `{"model":"jeeves","tools":[{"type":"function","name":"weather",`+weather+`,"parameters":{"type":"object"}}],"input":[
+				{"role":"user","content":[{"type":"input_text","text":"Where does it rain?"}]},{"role":"assistant","content":[{"type":"output_text","text":"I look."}]},
+				{"type":"function_call","call_id":"call_1","name":"weather","arguments":"{ \"city\": \"Oslo\" }"},{"type":"function_call","call_id":"call_2","name":"weather","arguments":"{\"city\":\"Rome\"}"},
+				{"type":"function_call_output","call_id":"call_1","output":"Rain."},{"type":"function_call_output","call_id":"call_2","output":[{"type":"input_text","text":"Rain."}]}]}`)
+			if again != session || !strings.Contains(second, "Rain in both.") {
+				t.Fatalf("in session %s, not %s: %s", again, session, second)
+			}
+			third, again := s.post("/v1/chat/completions", `{"model":"jeeves","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Where does it rain?"},
+				{"role":"assistant","content":"I look.","tool_calls":[{"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}},{"id":"call_2","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Rome\"}"}}]},
+				{"role":"tool","tool_call_id":"call_1","content":"Rain."},{"role":"tool","tool_call_id":"call_2","content":"Rain."},{"role":"assistant","content":"Rain in both."},{"role":"user","content":"Thank you."}]}`)
+			if again != session || !strings.Contains(third, "You are welcome.") {
+				t.Fatalf("in session %s, not %s: %s", again, session, third)
+			}
+			fourth, again := s.post("/v1/messages", `{"model":"jeeves","max_tokens":50,"messages":[{"role":"user","content":"Where does it rain?"},
+				{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"call_1","name":"weather","input":{"city":"Oslo"}},{"type":"tool_use","id":"call_2","name":"weather","input":{"city":"Rome"}}]},
+				{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":"Rain."},{"type":"tool_result","tool_use_id":"call_2","content":"Rain."}]},
+				{"role":"assistant","content":"Rain in both."},{"role":"user","content":"Thank you."},{"role":"assistant","content":"You are welcome."},{"role":"user","content":"Good night."}]}`)
+			if again != session || !strings.Contains(fourth, "Good night.") {
+				t.Fatalf("in session %s, not %s: %s", again, session, fourth)
+			}
+			if got := fmt.Sprint(s.sessions(s.anna)); got != "[9]" {
+				t.Errorf("there are sessions of %s messages", got)
+			}
+		})
+	}
+}
