@@ -503,3 +503,68 @@ func checkConversation(t *testing.T, body []byte, c host.Conversation, err error
 		t.Fatalf("%d bytes became %d", len(body), size)
 	}
 }
+
+// everywhere calls with each text that comes of a JSON text when one value in it, at
+// any depth, is replaced by each of some odd ones, or left out.
+func everywhere(t *testing.T, text string, with func(body []byte)) {
+	t.Helper()
+	var root any
+	if err := json.Unmarshal([]byte(text), &root); err != nil {
+		t.Fatal(err)
+	}
+	written := func() {
+		body, err := json.Marshal(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		with(body)
+	}
+	odd := []any{nil, true, -1, 1e99, "", " ", "x", "\x00\ufffd", "auto", []any{}, []any{nil}, []any{"x"}, map[string]any{}, map[string]any{"type": "text"}, map[string]any{"type": 1}}
+	var visit func(v any, set func(any))
+	visit = func(v any, set func(any)) {
+		for _, other := range odd {
+			set(other)
+			written()
+		}
+		set(v)
+		switch v := v.(type) {
+		case map[string]any:
+			for key, member := range v {
+				visit(member, func(to any) { v[key] = to })
+				delete(v, key)
+				written()
+				v[key] = member
+			}
+		case []any:
+			for i, element := range v {
+				visit(element, func(to any) { v[i] = to })
+			}
+		}
+	}
+	visit(root, func(to any) { root = to })
+}
+
+// Whatever stands wherever, there is a conversation or a reason why there is none.
+func TestMessagesOddEverywhere(t *testing.T) {
+	everywhere(t, `{"model":"m","max_tokens":9,"system":[{"type":"text","text":"x"}],"temperature":0.5,"top_p":0.5,"stop_sequences":["x"],"stream":true,"thread":{"type":"create"},
+		"messages":[{"role":"user","content":[{"type":"text","text":"Hi"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"UE5H"}},{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}]},
+		{"role":"assistant","content":[{"type":"text","text":"x"},{"type":"tool_use","id":"a","name":"b","input":{"c":[1]}}]},{"role":"system","content":"x"},
+		{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","is_error":true,"content":[{"type":"text","text":"x"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"UE5H"}}]}]}],
+		"tools":[{"name":"b","description":"x","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"b","disable_parallel_tool_use":true},"output_config":{"effort":"low","format":{"type":"json_schema","schema":{}}}}`,
+		func(body []byte) {
+			c, err := readMessages(string(body))
+			checkConversation(t, body, c, err)
+		})
+}
+
+func TestResponsesOddEverywhere(t *testing.T) {
+	everywhere(t, `{"model":"m","instructions":"x","temperature":0.5,"top_p":0.5,"max_output_tokens":9,"stream":true,"user":"x","metadata":{"a":"b"},"background":false,"conversation":null,"prompt":null,"parallel_tool_calls":false,
+		"input":[{"role":"developer","content":"x"},{"type":"message","role":"user","content":[{"type":"input_text","text":"Hi"},{"type":"input_image","image_url":"data:image/png;base64,UE5H","detail":"auto"}]},
+		{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x","annotations":[]},{"type":"refusal","refusal":"x"}]},{"type":"reasoning","id":"r","summary":[]},
+		{"type":"function_call","call_id":"a","name":"b","arguments":"{}"},{"type":"function_call_output","call_id":"a","output":[{"type":"input_text","text":"x"}]}],
+		"tools":[{"type":"function","name":"b","description":"x","parameters":{"type":"object"},"strict":true}],"tool_choice":{"type":"function","name":"b"},"text":{"format":{"type":"json_schema","name":"x","schema":{},"strict":true}},"reasoning":{"effort":"low"}}`,
+		func(body []byte) {
+			c, err := readResponses(string(body))
+			checkConversation(t, body, c, err)
+		})
+}
