@@ -142,7 +142,7 @@ func decode(data []byte, v any) error {
 		return f
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return badf(wrong.Field, "a %s cannot stand there", wrong.Value)
+		return badf(wrong.Field, "a %s cannot stand there", kindOf(wrong))
 	}
 	return badf("", "the body is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
 }

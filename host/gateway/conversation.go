@@ -24,12 +24,18 @@ func part(raw json.RawMessage, at string, v any) error {
 		if wrong.Field != "" {
 			at += "." + wrong.Field
 		}
-		return badf(at, "a %s cannot stand there", wrong.Value)
+		return badf(at, "a %s cannot stand there", kindOf(wrong))
 	}
 	if err != nil {
 		return badf(at, "it is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
+}
+
+// kindOf is the kind of value that stands where another should, without the value.
+func kindOf(wrong *json.UnmarshalTypeError) string {
+	kind, _, _ := strings.Cut(wrong.Value, " ")
+	return kind
 }
 
 // isThere reports whether a field was sent, and is not null.
@@ -74,7 +80,7 @@ func clientTool(names map[string]bool, name, description string, parameters json
 	case !llm.ValidToolName(name):
 		return llm.Tool{}, badf(at, "the name of a tool is 1 to 64 letters, digits, '_' or '-'")
 	case names[name]:
-		return llm.Tool{}, badf(at, "there are two tools %q", name)
+		return llm.Tool{}, badf(at, "there are two tools %s", shortQuote(name))
 	}
 	names[name] = true
 	return llm.Tool{Name: name, Description: description, Parameters: parameters}, nil

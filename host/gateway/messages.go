@@ -158,7 +158,7 @@ func (r *messagesRequest) drafts() ([]memory.Draft, error) {
 			}
 			all = append(all, memory.Draft{Role: memory.RoleSystem, Blocks: []memory.Block{memory.Text(text)}})
 		default:
-			return nil, badf(at+".role", "%q is not one of user, assistant, system", m.Role)
+			return nil, badf(at+".role", "%s is not one of user, assistant, system", shortQuote(m.Role))
 		}
 	}
 	if last := r.Messages[len(r.Messages)-1].Role; last == "assistant" {
@@ -244,7 +244,7 @@ func messagesOfAssistant(blocks []messagesBlock, names map[string]string, at str
 
 // messagesUnknown refuses a type of block that there is no form for in a session.
 func messagesUnknown(kind, at string) error {
-	return unsupportedf(at+".type", "a block of type %q is not understood here: send text, image, tool_use or tool_result", kind)
+	return unsupportedf(at+".type", "a block of type %s is not understood here: send text, image, tool_use or tool_result", shortQuote(kind))
 }
 
 // messagesBlocks reads a content, which is a text or blocks.
@@ -278,7 +278,7 @@ func messagesText(raw json.RawMessage, at string) (string, error) {
 	var texts []string
 	for i, b := range blocks {
 		if b.Type != "text" {
-			return "", badf(fmt.Sprintf("%s.%d.type", at, i), "%q is not text", b.Type)
+			return "", badf(fmt.Sprintf("%s.%d.type", at, i), "%s is not text", shortQuote(b.Type))
 		}
 		if !isBlank(b.Text) {
 			texts = append(texts, b.Text)
@@ -309,7 +309,7 @@ func messagesResult(raw json.RawMessage, at string) (text string, images []memor
 			}
 			images = append(images, image)
 		default:
-			return "", nil, badf(at+".type", "a result is text and images here, not %q", b.Type)
+			return "", nil, badf(at+".type", "a result is text and images here, not %s", shortQuote(b.Type))
 		}
 	}
 	return strings.Join(texts, "\n"), images, nil
@@ -327,7 +327,7 @@ func messagesImage(b messagesBlock, at string) (memory.Block, error) {
 	case "url":
 		return imageAt(b.Source.URL, at+".url")
 	}
-	return memory.Block{}, unsupportedf(at+".type", "%q is not understood here: send base64 or url", b.Source.Type)
+	return memory.Block{}, unsupportedf(at+".type", "%s is not understood here: send base64 or url", shortQuote(b.Source.Type))
 }
 
 // tools puts in the client's tools and how they are to be called.
@@ -336,7 +336,7 @@ func (r *messagesRequest) tools(c *host.Conversation) error {
 	for i, t := range r.Tools {
 		at := fmt.Sprintf("tools.%d", i)
 		if t.Type != "" && t.Type != "custom" {
-			return unsupportedf(at+".type", "a tool of type %q is the provider's to run: only the client's own are understood here", t.Type)
+			return unsupportedf(at+".type", "a tool of type %s is the provider's to run: only the client's own are understood here", shortQuote(t.Type))
 		}
 		if first(t.Schema) != '{' {
 			return badf(at+".input_schema", "it is an object")
@@ -357,13 +357,13 @@ func (r *messagesRequest) tools(c *host.Conversation) error {
 		c.Ask.Choice.Required = true
 	case "tool":
 		if !names[r.ToolChoice.Name] {
-			return badf("tool_choice.name", "%q is not among the tools", r.ToolChoice.Name)
+			return badf("tool_choice.name", "%s is not among the tools", shortQuote(r.ToolChoice.Name))
 		}
 		c.Ask.Choice.Required, c.Ask.Choice.Name = true, r.ToolChoice.Name
 	case "none":
 		c.Ask.NoCalls = true
 	default:
-		return badf("tool_choice.type", "%q is not one of auto, any, tool, none", r.ToolChoice.Type)
+		return badf("tool_choice.type", "%s is not one of auto, any, tool, none", shortQuote(r.ToolChoice.Type))
 	}
 	if c.Ask.Choice.Required && len(c.Tools) == 0 {
 		return badf("tool_choice", "there are no tools to call")

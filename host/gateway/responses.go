@@ -203,7 +203,7 @@ func (in *responsesReader) item(item responsesItem, at string) error {
 	case "item_reference":
 		return unsupportedf(at+".type", "items are not kept here under ids of their own: send the item itself, or previous_response_id")
 	default:
-		return unsupportedf(at+".type", "an item of type %q is not understood here: send message, function_call or function_call_output", item.Type)
+		return unsupportedf(at+".type", "an item of type %s is not understood here: send message, function_call or function_call_output", shortQuote(item.Type))
 	}
 	return nil
 }
@@ -226,9 +226,15 @@ func (in *responsesReader) message(item responsesItem, at string) error {
 	case "assistant":
 		in.add(memory.RoleAssistant, blocks...)
 	case "system", "developer":
-		in.add(memory.RoleSystem, blocks...)
+		var texts []string
+		for _, b := range blocks {
+			texts = append(texts, b.Text)
+		}
+		if len(texts) > 0 {
+			in.add(memory.RoleSystem, memory.Text(strings.Join(texts, "\n\n")))
+		}
 	default:
-		return badf(at+".role", "%q is not one of user, assistant, system, developer", item.Role)
+		return badf(at+".role", "%s is not one of user, assistant, system, developer", shortQuote(item.Role))
 	}
 	return nil
 }
@@ -271,7 +277,8 @@ func responsesParts(raw json.RawMessage, at string) ([]responsesPart, error) {
 		}
 		return []responsesPart{{Type: "input_text", Text: text}}, nil
 	case '[':
-		return parts, part(raw, at, &parts)
+		err := part(raw, at, &parts)
+		return parts, err
 	}
 	return nil, badf(at, "it is a string or a list of parts")
 }
@@ -299,7 +306,7 @@ func responsesBlocks(parts []responsesPart, role, at string) ([]memory.Block, er
 			}
 			blocks = append(blocks, image)
 		default:
-			return nil, unsupportedf(at+".type", "a part of type %q is not understood here: send text or input_image", p.Type)
+			return nil, unsupportedf(at+".type", "a part of type %s is not understood here: send text or input_image", shortQuote(p.Type))
 		}
 	}
 	return blocks, nil
@@ -320,7 +327,7 @@ func (r *responsesRequest) tools(c *host.Conversation) error {
 	for i, t := range tools {
 		at := fmt.Sprintf("tools[%d]", i)
 		if t.Type != "function" {
-			return unsupportedf(at+".type", "a tool of type %q is the provider's to run: only functions are understood here", t.Type)
+			return unsupportedf(at+".type", "a tool of type %s is the provider's to run: only functions are understood here", shortQuote(t.Type))
 		}
 		if !isThere(t.Parameters) {
 			t.Parameters = nil
@@ -350,7 +357,7 @@ func (r *responsesRequest) tools(c *host.Conversation) error {
 			return err
 		}
 		if choice.Type != "function" {
-			return unsupportedf("tool_choice.type", "%q is not understood here: send function", choice.Type)
+			return unsupportedf("tool_choice.type", "%s is not understood here: send function", shortQuote(choice.Type))
 		}
 	}
 	switch choice.Type {
@@ -361,11 +368,11 @@ func (r *responsesRequest) tools(c *host.Conversation) error {
 		c.Ask.Choice.Required = true
 	case "function":
 		if !names[choice.Name] {
-			return badf("tool_choice.name", "%q is not among the tools", choice.Name)
+			return badf("tool_choice.name", "%s is not among the tools", shortQuote(choice.Name))
 		}
 		c.Ask.Choice.Required, c.Ask.Choice.Name = true, choice.Name
 	default:
-		return badf("tool_choice", "%q is not one of auto, none, required", choice.Type)
+		return badf("tool_choice", "%s is not one of auto, none, required", shortQuote(choice.Type))
 	}
 	if c.Ask.Choice.Required && len(c.Tools) == 0 {
 		return badf("tool_choice", "there are no tools to call")
@@ -397,7 +404,7 @@ func (r *responsesRequest) form(c *host.Conversation) error {
 		return nil
 	case "json_schema":
 	default:
-		return badf("text.format.type", "%q is not one of text, json_schema, json_object", text.Format.Type)
+		return badf("text.format.type", "%s is not one of text, json_schema, json_object", shortQuote(text.Format.Type))
 	}
 	if !llm.ValidToolName(text.Format.Name) {
 		return badf("text.format.name", "it is 1 to 64 letters, digits, '_' or '-'")

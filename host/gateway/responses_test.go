@@ -166,6 +166,10 @@ func TestResponsesBadInput(t *testing.T) {
 		"schema without name":     {hi + `"text":{"format":{"type":"json_schema","schema":{}}}`, "text.format.name"},
 		"schema of a number":      {hi + `"text":{"format":{"type":"json_schema","name":"a","schema":1}}`, "text.format.schema"},
 		"text is a string":        {hi + `"text":"x"`, "text"},
+		"a long type":             {item(`{"type":"` + strings.Repeat("x", 1<<20) + `"}`), "input[0].type"},
+		"a long role":             {item(`{"role":"` + strings.Repeat("x", 1<<20) + `","content":"Hi"}`), "input[0].role"},
+		"a long number":           {hi + `"max_output_tokens":` + strings.Repeat("9", 1<<20), "max_output_tokens"},
+		"a long choice":           {hi + `"tool_choice":"` + strings.Repeat("x", 1<<20) + `"`, "tool_choice"},
 		"background":              {hi + `"background":true`, "background"},
 		"a conversation":          {hi + `"conversation":"conv_1"`, "conversation"},
 		"a prompt":                {hi + `"prompt":{"id":"pmpt_1"}`, "prompt"},
@@ -173,8 +177,8 @@ func TestResponsesBadInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := readResponses(`{"model":"m",` + test.body + `}`)
 			f, ok := errors.AsType[*fault](err)
-			if !ok || f.status != http.StatusBadRequest || f.param != test.param || f.message == "" {
-				t.Errorf("got %+v, want a fault of %s", err, test.param)
+			if !ok || f.status != http.StatusBadRequest || f.param != test.param || f.message == "" || len(f.message) > 500 {
+				t.Errorf("got %.2000s, want a fault of %s", err, test.param)
 			}
 		})
 	}
