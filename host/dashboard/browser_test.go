@@ -1074,12 +1074,13 @@ func (f *furnished) delete(t *testing.T) {
 	}
 }
 
-// U5: there is no page and no action that no test went to.
+// U5: there is no page and no action that no test went to. What leads nowhere is
+// TestNoSuchPage's.
 func (f *furnished) everything(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.all {
-		if !f.asked[p] {
+		if !f.asked[p] && !strings.HasSuffix(p, "/{rest...}") {
 			t.Errorf("nothing in these tests went to %s", p)
 		}
 	}
