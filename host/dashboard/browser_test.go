@@ -595,6 +595,10 @@ func (f *furnished) handText(t *testing.T) {
 		chromedp.Click(css("#ask button")), chromedp.WaitVisible(css("#answer")))
 	b.says("<<<EXTCONTENT_", hostile, "hand://calendar")
 	b.untouched()
+	// Its row is there at once.
+	if got := eval[string](b, `document.querySelector("#runs-list tbody tr").innerText`); !strings.Contains(got, "answered") {
+		t.Errorf("the last run is %q", got)
+	}
 	if *screenshots != "" {
 		b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("try").scrollIntoView()`))
 		b.shoot("hand-answer")

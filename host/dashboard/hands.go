@@ -186,7 +186,8 @@ func (s *site) showHand(w http.ResponseWriter, r *http.Request, v viewer, h host
 		data.Refusals = append(data.Refusals, shownRefusal{d, subjects[d.Subject], boundary.Neutral(target)})
 	}
 	status := http.StatusOK
-	if a != nil && a.Wrong != "" {
+	// A script takes parts of the page alone, and none of one that is an error.
+	if a != nil && a.Wrong != "" && !isPart(r) {
 		status = http.StatusUnprocessableEntity
 	}
 	return s.show(w, r, v, page{Name: "hand", Title: "Hand " + h.Name, Room: roomHands, Data: data, Status: status})
@@ -299,9 +300,6 @@ func (s *site) queryHand(w http.ResponseWriter, r *http.Request, v viewer) error
 		if failed != nil {
 			a.Answer.Failed = failed.Error()
 		}
-	}
-	if isPart(r) {
-		return s.part(w, "hand", "ask", a)
 	}
 	return s.showHand(w, r, v, h, a)
 }
