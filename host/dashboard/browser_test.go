@@ -938,6 +938,11 @@ func (f *furnished) everyPage(t *testing.T) {
 	f.lookAt(t, b, "login", "/login", string(axe))
 	b = f.tab(t, f.admin)
 	b.expect("404")
+	for _, path := range []string{"/hands/a/b", "/agents/a/b", "/chat/a", "/sessions/a", "/users/a/b"} {
+		if status := b.goes(chromedp.Navigate(f.server.URL + path)); status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
 	for _, p := range f.pages(b) {
 		f.lookAt(t, b, p.name, p.path, string(axe))
 	}

@@ -62,9 +62,6 @@ func (h shownHand) Asks() []shownPermission {
 	return all
 }
 
-// PromptNames are those of the prompts, in order.
-func (h shownHand) PromptNames() []string { return slices.Sorted(maps.Keys(h.Prompts)) }
-
 type shownPermission struct {
 	host.HandPermission
 	Why  string
@@ -220,7 +217,7 @@ func recordPath(r *http.Request, kind string, before int64) string {
 // ask is the form that tries a hand, as it was filled in, and what came of it.
 type ask struct {
 	Hand  string
-	Users []memory.User
+	Users []memory.User // those whom it may be asked for
 	// User is whom it is asked for; Prompt the name of a prompt, or "" for Question.
 	User             memory.UserID
 	Prompts          []string
@@ -248,6 +245,9 @@ const (
 	minuteForm     = "2006-01-02T15:04"
 	maxAskedTokens = 32_000
 )
+
+// Choice are the users that the form offers.
+func (a ask) Choice() []memory.User { return a.Users[:min(len(a.Users), maxChoice)] }
 
 // askOf is the form for a hand as it is first shown: nil for a hand without users
 // who exist.

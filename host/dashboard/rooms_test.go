@@ -383,6 +383,32 @@ func TestDeleteUser(t *testing.T) {
 	}
 }
 
+// A memory of any size has pages that are not larger for it.
+func TestManyTopics(t *testing.T) {
+	h := open(t)
+	var many []memory.NewTopic
+	for i := range 120 {
+		many = append(many, memory.NewTopic{Name: fmt.Sprintf("topic %03d", i), Content: strings.Repeat("long ", 100)})
+		many = append(many, memory.NewTopic{Name: "crowded", Content: fmt.Sprintf("entry %03d", i)})
+	}
+	h.remember(t, h.anna, many...)
+	b, at := h.as(t, h.anna, control.UserScope(h.anna.ID)), "/users/"+h.anna.ID.String()
+	seen := map[string]bool{}
+	for path, page := range b.crawl(at) {
+		checkPage(t, path, page)
+		for _, m := range regexp.MustCompile(`>(topic \d+|crowded)</a>`).FindAllStringSubmatch(page.body, -1) {
+			seen[m[1]] = true
+		}
+		if !strings.Contains(path, "topic?") && len(page.body) > 60_000 {
+			t.Errorf("%s: %d bytes", path, len(page.body))
+		}
+	}
+	if len(seen) != 121 {
+		t.Errorf("links lead to %d topics of 121", len(seen))
+	}
+	b.get(at+"/topic?name=crowded").says(t, "crowded", "70 entries before these.", "entry 119")
+}
+
 // Many users have pages.
 func TestUsers(t *testing.T) {
 	h := open(t, func(c *host.Config) {

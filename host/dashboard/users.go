@@ -88,6 +88,8 @@ type topics struct {
 type shownTopic struct {
 	memory.Remembered
 	Path string
+	// Begin is the beginning of what it says.
+	Begin string
 }
 
 // topicPath is the page of a topic. The name is anybody's words, and stands in the
@@ -104,6 +106,7 @@ func (v viewer) topicPath(agent, name string) string {
 type memoryData struct {
 	userData
 	Memory []topics
+	Pager  pager
 	Empty  bool
 	// Name and Content are what was filled in.
 	Name, Content string
@@ -147,6 +150,8 @@ func (s *site) showMemory(w http.ResponseWriter, r *http.Request, v viewer, stat
 	data.Tabs = v.tabs("Memory")
 	data.Export = "/api/users/" + v.User.ID.String() + "/memory/export"
 	data.Empty = true
+	number, before := pageOf(r, pageSize)
+	more := false
 	agents := append([]host.AgentInfo{{}}, s.host.Agents()...)
 	for _, a := range agents {
 		if a.Name != "" && a.ID.IsZero() {
@@ -159,24 +164,33 @@ func (s *site) showMemory(w http.ResponseWriter, r *http.Request, v viewer, stat
 		if len(found) == 0 {
 			continue
 		}
-		list := topics{Agent: a.Name}
-		for _, t := range memory.ByName(found) {
-			list.List = append(list.List, shownTopic{t, v.topicPath(a.Name, t.Name)})
+		data.Empty = false
+		all := memory.ByName(found)
+		here := all[min(before, len(all)):min(before+pageSize, len(all))]
+		if more = more || before+pageSize < len(all); len(here) == 0 {
+			continue
 		}
-		data.Memory, data.Empty = append(data.Memory, list), false
+		list := topics{Agent: a.Name}
+		for _, t := range here {
+			list.List = append(list.List, shownTopic{t, v.topicPath(a.Name, t.Name), excerpt(t.Content)})
+		}
+		data.Memory = append(data.Memory, list)
 	}
+	data.Pager = pagerAt(r, number, more)
 	return s.show(w, r, v, page{Name: "user", Title: v.userTitle(), Room: v.room(), Data: data, Status: status})
 }
 
-// maxSources is how many messages a topic's line shows that it was learned from.
-const maxSources = 10
+// maxSources is how many messages a topic's line shows that it was learned from,
+// maxItems how many lines its page has of what holds, and of what held last.
+const maxSources, maxItems = 10, 50
 
 // topicData is what the page of a topic shows.
 type topicData struct {
 	userData
 	memory.TopicHistory
-	Now []shownItem
-	Was []shownItem
+	Now, Was []shownItem
+	// MoreNow and MoreWas are how many stand before those.
+	MoreNow, MoreWas int
 	// Revision is that of all topics of the user, which a change insists on.
 	Revision int64
 	Agent    string
@@ -236,10 +250,11 @@ func (s *site) showTopic(w http.ResponseWriter, r *http.Request, v viewer, statu
 			data.Expires = at.UTC().Format(minuteForm)
 		}
 	}
-	if data.Now, err = s.itemsOf(r.Context(), v, data.Items); err != nil {
+	data.MoreNow, data.MoreWas = max(0, len(data.Items)-maxItems), max(0, len(data.History)-maxItems)
+	if data.Now, err = s.itemsOf(r.Context(), v, data.Items[data.MoreNow:]); err != nil {
 		return err
 	}
-	if data.Was, err = s.itemsOf(r.Context(), v, data.History); err != nil {
+	if data.Was, err = s.itemsOf(r.Context(), v, data.History[data.MoreWas:]); err != nil {
 		return err
 	}
 	return s.show(w, r, v, page{Name: "topic", Title: name, Room: v.room(), Data: data, Status: status})
