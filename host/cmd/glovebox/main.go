@@ -47,10 +47,21 @@ func open(ctx context.Context, config host.Config) (*host.Host, error) {
 }
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	first := make(chan os.Signal, 1)
+	signal.Notify(first, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(first)
+	go func() {
+		select {
+		case <-first:
+			// A second signal ends the program at once: whoever sees the context end
+			// may count on that.
+			signal.Stop(first)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	// A reader that has gone is an error of the write, so that what is to be
 	// removed is removed.
 	signal.Ignore(syscall.SIGPIPE)
