@@ -51,27 +51,21 @@ func TestTheBeginningDoesNotDependOnWhatWasRead(t *testing.T) {
 	}
 }
 
-// A message of a hostile server may hold any number of calls.
+// A message of a hostile server may hold any number of calls: time that grows with
+// their square would be minutes here.
 func TestManyCallsInOneMessageTakeLinearTime(t *testing.T) {
-	took := func(n int) time.Duration {
-		d := &dice{}
-		calls := make([]memory.Block, n)
-		for i := range calls {
-			calls[i] = memory.ToolCall(fmt.Sprint("call_", i), "grep", json.RawMessage(`{}`))
-		}
-		in := assembly.Input{Items: []memory.Item{item(d, memory.RoleUser, memory.Text("look")), item(d, memory.RoleAssistant, calls...)}, Budget: 1 << 30}
-		var times []time.Duration
-		for range 3 {
-			begin := time.Now()
-			if _, _, err := assembly.Assemble(in); err != nil {
-				t.Fatal(err)
-			}
-			times = append(times, time.Since(begin))
-		}
-		return slices.Min(times)
+	d := &dice{}
+	calls := make([]memory.Block, 200_000)
+	for i := range calls {
+		calls[i] = memory.ToolCall(fmt.Sprint("call_", i), "grep", json.RawMessage(`{}`))
 	}
-	if few, many := took(2000), took(32_000); many > 64*few {
-		t.Errorf("2,000 calls take %v, 32,000 take %v", few, many)
+	in := assembly.Input{Items: []memory.Item{item(d, memory.RoleUser, memory.Text("look")), item(d, memory.RoleAssistant, calls...)}, Budget: 1 << 30}
+	begin := time.Now()
+	if _, _, err := assembly.Assemble(in); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("%d calls take %v", len(calls), took)
 	}
 }
 
