@@ -56,8 +56,9 @@ type chatPage struct {
 type talk struct {
 	Rows []row
 	Fill *fill
-	// Last is the number of the last message.
+	// Last is the number of the last message; More says that there are later ones.
 	Last int64
+	More bool
 }
 
 func (s *site) ownChat(w http.ResponseWriter, r *http.Request, v viewer) error {
@@ -108,11 +109,13 @@ func (s *site) showChat(w http.ResponseWriter, r *http.Request, v viewer, sessio
 
 // talkSince returns the messages of a session after one, at most a page of them.
 func (s *site) talkSince(r *http.Request, v viewer, session memory.Session, after int64) (talk, error) {
-	messages, err := s.store.Messages(r.Context(), v.User.ID, session.ID, memory.MessageQuery{After: after, Limit: pageSize})
+	messages, err := s.store.Messages(r.Context(), v.User.ID, session.ID, memory.MessageQuery{After: after, Limit: pageSize + 1})
 	if err != nil {
 		return talk{}, err
 	}
-	t := talk{Last: after, Rows: make([]row, len(messages))}
+	t := talk{Last: after, More: len(messages) > pageSize}
+	messages = messages[:min(len(messages), pageSize)]
+	t.Rows = make([]row, len(messages))
 	// The latest are shown whole for as long as there is room.
 	room := talkBytes
 	for i, m := range slices.Backward(messages) {

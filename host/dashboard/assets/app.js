@@ -136,17 +136,21 @@
 		// stored adds what the server has stored since the last message of the page.
 		async function stored(form) {
 			if (!form.dataset.session) return;
-			const answer = await fetch(form.dataset.here + "/" + form.dataset.session + "/since?after=" + talk.dataset.last, { headers: { "HX-Request": "true" } });
-			if (!answer.ok) throw new Error(answer.status);
-			const part = document.createElement("template");
-			part.innerHTML = await answer.text();
-			const lines = part.content.querySelector("[data-last]"), fill = part.content.querySelector("[data-fill]");
-			if (lines) {
-				talk.dataset.last = lines.dataset.last;
-				talk.append(lines);
-				lines.lastElementChild.scrollIntoView({ block: "nearest" });
-			}
-			if (fill) at("fill").replaceChildren(...fill.childNodes);
+			let lines;
+			do {
+				const answer = await fetch(form.dataset.here + "/" + form.dataset.session + "/since?after=" + talk.dataset.last, { headers: { "HX-Request": "true" } });
+				if (!answer.ok) throw new Error(answer.status);
+				const part = document.createElement("template");
+				part.innerHTML = await answer.text();
+				const fill = part.content.querySelector("[data-fill]");
+				if (fill) at("fill").replaceChildren(...fill.childNodes);
+				lines = part.content.querySelector("[data-last]");
+				if (lines) {
+					talk.dataset.last = lines.dataset.last;
+					talk.append(lines);
+					lines.lastElementChild.scrollIntoView({ block: "nearest" });
+				}
+			} while (lines && "more" in lines.dataset);
 		}
 	}
 
