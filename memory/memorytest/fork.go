@@ -252,7 +252,7 @@ func (f *fixture) summarized(t tester, user memory.UserID, v memory.Summary) str
 		}
 	}
 	v.ID, v.Session = memory.SummaryID{}, memory.SessionID{}
-	external := boundary.Neutral(v.External)
+	external := v.External.Digest()
 	v.External = boundary.Content{}
 	return fmt.Sprintf("%+v %q of %d from %q", v, external, seqs, sources)
 }
