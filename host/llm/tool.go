@@ -51,7 +51,7 @@ const (
 	// MaxToolCalls is how many calls of one Response are kept.
 	MaxToolCalls = 32
 	// MaxToolInput bounds the bytes of one call's Input: a whole file may be in it.
-	MaxToolInput = 1 << 20
+	MaxToolInput = 512 << 10
 
 	maxToolName = 64
 	maxToolID   = 64
@@ -61,7 +61,7 @@ const (
 const (
 	faultName    = "the name of a tool is 1 to 64 letters, digits, '_' or '-'"
 	faultInput   = "the arguments are not a JSON object"
-	faultTooLong = "the arguments are longer than 1 MiB"
+	faultTooLong = "the arguments are longer than 512 KiB"
 
 	nameless = "unknown"
 )

@@ -169,7 +169,7 @@ type answer struct {
 // body and progress. After an error a.reason tells whether the answer had come to
 // its end.
 func (a *answer) read(body io.Reader, progress func() error) error {
-	r := bufio.NewReaderSize(body, 32<<10)
+	r := bufio.NewReader(body)
 	for {
 		b, err := r.ReadByte()
 		if errors.Is(err, io.EOF) {
