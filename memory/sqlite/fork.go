@@ -43,10 +43,7 @@ func (s *Store) Places(ctx context.Context, user memory.UserID, agent memory.Age
 		return nil, nil
 	}
 	err = s.reading(ctx, "look for a transcript", func(tx *sql.Tx) error {
-		// CROSS JOIN begins with the few that have the digest, not with all sessions.
-		rows, err := tx.QueryContext(ctx, `SELECT m.session_id, m.seq, m.seq = s.placed AS last FROM messages m CROSS JOIN sessions s ON s.id = m.session_id
-			WHERE m.transcript = ?1 AND s.user_id = ?2 AND s.agent_id = ?3 ORDER BY last DESC, s.last_active_at DESC, s.id DESC, m.seq DESC LIMIT ?4`,
-			digest[:], blob(user), blob(agent), limit)
+		rows, err := tx.StmtContext(ctx, s.showing.places).QueryContext(ctx, digest[:], blob(user), blob(agent), limit)
 		places, err = all(rows, err, func(r row) (p memory.Place, err error) { return p, r.Scan(into(&p.Session), &p.Seq, &p.Last) })
 		return err
 	})
