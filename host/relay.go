@@ -126,11 +126,6 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.ending, cancel)()
-
-	rows, err := rowsOf(c.Messages)
-	if err != nil {
-		return out, fmt.Errorf("relay: %w", err)
-	}
 	user, err := h.userOrDefault(c.User)
 	if err != nil {
 		return out, fmt.Errorf("relay: %w", err)
@@ -141,80 +136,125 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 	}
 	defer leave()
 	defer func() { err = wipedMeanwhile(ctx, err) }()
-	course, err := h.courseWith(ctx, user.ID, c)
+	t, release, err := h.place(ctx, user, &c)
 	if err != nil {
 		return out, fmt.Errorf("relay: %w", err)
 	}
-	s, release, err := h.seat(ctx, user, c, rows)
-	if err != nil {
-		return out, fmt.Errorf("relay: find the session: %w", err)
-	}
 	defer release()
-	seen.in(s.agent.Name, s.session)
-	out.Placed = s.Placed
+	seen.in(t.agent.Name, t.session)
+	out.Placed = t.Placed
 	if c.OnPlaced != nil {
 		c.OnPlaced(out.Placed)
 	}
-	if err := h.settle(ctx, user.ID, s.session, answeredIn(s.fresh)); err != nil {
-		return out, fmt.Errorf("relay: answer open tool calls: %w", err)
-	}
-	turn := compaction.Turn{User: user.ID, Agent: s.agent.ID, Session: s.session.ID, At: h.now(), Source: memory.SourceUser}
-	var asked bool
-	if course.said, asked = lastSaid(rows); asked {
-		if out.Gap, err = h.refresh(ctx, turn); err != nil {
-			// A turn goes on with what it has.
-			h.log.Warn("gap refresh", "session", turn.Session, "error", err)
-		}
-	}
-	if len(s.fresh) > 0 {
-		drafts := make([]memory.Draft, len(s.fresh))
-		for i := range s.fresh {
-			if drafts[i] = s.fresh[i].Draft; drafts[i].At.IsZero() {
-				drafts[i].At = turn.At
-			}
-		}
-		if _, err := h.store.Append(ctx, user.ID, turn.Session, drafts...); err != nil {
-			return out, fmt.Errorf("relay: store messages: %w", err)
-		}
-	}
-	course.system = s.agent.systemBefore(c.System)
-	var answer Answer
-	reply, calls, err := h.converse(ctx, turn, s.agent, &course, &answer)
-	out.Prompt, out.Report, out.Response = answer.Prompt, answer.Report, course.response
-	if err != nil {
+	if err := h.hear(ctx, t, &out); err != nil {
 		return out, fmt.Errorf("relay: %w", err)
 	}
-	// The answer exists: it is kept even if the client has gone meanwhile.
-	keep := context.WithoutCancel(ctx)
+	if err := h.reply(ctx, t, &out); err != nil {
+		return out, fmt.Errorf("relay: %w", err)
+	}
+	return out, nil
+}
+
+// relayed is a turn that is relayed. A stream has it for as long as its client
+// listens, as it does the frames of the functions that wait for the model: what is
+// large in a turn is here, and done with in functions of its own.
+type relayed struct {
+	seat
+	rows      []row
+	turn      compaction.Turn
+	course    course
+	answer    Answer
+	answerKey string
+	system    string
+}
+
+// place finds where a conversation goes on. Nobody else goes on there before release.
+func (h *Host) place(ctx context.Context, user memory.User, c *Conversation) (_ *relayed, release func(), err error) {
+	t := &relayed{answerKey: c.AnswerKey, system: c.System}
+	if t.rows, err = rowsOf(c.Messages); err != nil {
+		return nil, nil, err
+	}
+	if t.course, err = h.courseWith(ctx, user.ID, *c); err != nil {
+		return nil, nil, err
+	}
+	if t.seat, release, err = h.seat(ctx, user, *c, t.rows); err != nil {
+		return nil, nil, fmt.Errorf("find the session: %w", err)
+	}
+	t.turn = compaction.Turn{User: user.ID, Agent: t.agent.ID, Session: t.session.ID, Source: memory.SourceUser}
+	t.course.system = t.agent.systemBefore(t.system)
+	return t, release, nil
+}
+
+// hear stores what is new of a conversation, behind what its user is to know first.
+func (h *Host) hear(ctx context.Context, t *relayed, out *Relayed) (err error) {
+	if err := h.settle(ctx, t.turn.User, t.session, answeredIn(t.fresh)); err != nil {
+		return fmt.Errorf("answer open tool calls: %w", err)
+	}
+	t.turn.At = h.now()
+	var asked bool
+	if t.course.said, asked = lastSaid(t.rows); asked {
+		if out.Gap, err = h.refresh(ctx, t.turn); err != nil {
+			// A turn goes on with what it has.
+			h.log.Warn("gap refresh", "session", t.turn.Session, "error", err)
+		}
+	}
+	if len(t.fresh) == 0 {
+		return nil
+	}
+	drafts := make([]memory.Draft, len(t.fresh))
+	for i := range t.fresh {
+		if drafts[i] = t.fresh[i].Draft; drafts[i].At.IsZero() {
+			drafts[i].At = t.turn.At
+		}
+	}
+	if _, err := h.store.Append(ctx, t.turn.User, t.turn.Session, drafts...); err != nil {
+		return fmt.Errorf("store messages: %w", err)
+	}
+	return nil
+}
+
+// reply has the model answer, and keeps what it says.
+func (h *Host) reply(ctx context.Context, t *relayed, out *Relayed) error {
+	reply, calls, err := h.converse(ctx, t.turn, t.agent, &t.course, &t.answer)
+	out.Prompt, out.Report, out.Response = t.answer.Prompt, t.answer.Report, t.course.response
+	if err != nil {
+		return err
+	}
+	return h.keep(ctx, t, reply, calls, out)
+}
+
+// keep stores an answer, and begins what comes after it.
+func (h *Host) keep(ctx context.Context, t *relayed, reply memory.Draft, calls []llm.ToolCall, out *Relayed) error {
 	visible := slices.DeleteFunc(slices.Clone(reply.Blocks), func(b memory.Block) bool {
-		return b.Type == memory.BlockThinking || b.Type == memory.BlockToolCall && course.own[b.Name]
+		return b.Type == memory.BlockThinking || b.Type == memory.BlockToolCall && t.course.own[b.Name]
 	})
 	var sums summer
-	reply.Transcript = after(s.transcript, sums.row(memory.RoleAssistant, visible))
-	reply.EventKey = c.AnswerKey
-	stored, err := h.store.Append(keep, user.ID, turn.Session, reply)
+	reply.Transcript = after(t.transcript, sums.row(memory.RoleAssistant, visible))
+	reply.EventKey = t.answerKey
+	// The answer exists: it is kept even if the client has gone meanwhile.
+	stored, err := h.store.Append(context.WithoutCancel(ctx), t.turn.User, t.turn.Session, reply)
 	if err != nil {
-		return out, fmt.Errorf("relay: store answer: %w", err)
+		return fmt.Errorf("store answer: %w", err)
 	}
 	out.Message = stored[0]
 	out.Message.Blocks = visible
 	var beside []llm.ToolCall
 	for _, call := range calls {
-		if course.isClients(call) {
+		if t.course.isClients(call) {
 			out.Calls = append(out.Calls, call)
 		} else {
 			beside = append(beside, call)
 		}
 	}
 	if len(beside) > 0 {
-		if err := h.answerCalls(ctx, turn, &course, beside); err != nil {
+		if err := h.answerCalls(ctx, t.turn, &t.course, beside); err != nil {
 			// The client has its calls: what they come to finds these without a result,
 			// and the next turn says so.
-			h.log.Warn("answer the calls beside the client's", "session", turn.Session, "error", err)
+			h.log.Warn("answer the calls beside the client's", "session", t.turn.Session, "error", err)
 		}
 	}
-	h.afterAnswer(keep, turn, s.agent, s.session.Exchanges, h.windowOf(&course, answer.Report.Totals.Beside), stored[0])
-	return out, nil
+	h.afterAnswer(context.WithoutCancel(ctx), t.turn, t.agent, t.session.Exchanges, h.windowOf(&t.course, t.answer.Report.Totals.Beside), stored[0])
+	return nil
 }
 
 // courseWith is the course of a turn whose calls a client answers, but for the host's

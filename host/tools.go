@@ -94,78 +94,93 @@ func (h *Host) courseOf(ctx context.Context, user memory.UserID, a agent, said s
 //
 // The prompt, the report and the counts go into answer, and the listener is told.
 func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, c *course, answer *Answer) (memory.Draft, []llm.ToolCall, error) {
-	user, session, events := turn.User, turn.Session, c.events
-	fail := func(err error) (memory.Draft, []llm.ToolCall, error) { return memory.Draft{}, nil, err }
 	h.recall(ctx, turn, a, c)
 	for round := 0; ; round++ {
 		c.noCalls = c.ask.NoCalls || round == maxToolRounds
 		// Words before calls of the host's tools are not for a client, which cannot be
 		// told to forget them.
-		events.held = events.final && len(c.own) > 0 && !c.noCalls
+		c.events.held = c.events.final && len(c.own) > 0 && !c.noCalls
 		frontier, response, err := h.ask(ctx, turn, a, c, answer)
 		if err != nil {
-			return fail(err)
+			return memory.Draft{}, nil, err
 		}
-		reply := memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
-		// What is said with the topics in view may repeat them, and must not be where
-		// they are learned from again.
-		if answer.Report.HasExternal() || answer.Report.Totals.Beside > 0 || holdsDerived(frontier) {
-			reply.Trust = memory.TrustDerived
+		reply, calls, ends, err := h.said(c, answer, frontier, response)
+		if err != nil || ends {
+			return reply, calls, err
 		}
-		if strings.TrimSpace(response.Text) != "" {
-			reply.Blocks = append(reply.Blocks, memory.Text(response.Text))
-		}
-		// A model that is no driver of ours may not have parsed its calls.
-		calls := llm.ParseToolCalls(response.ToolCalls)
-		if len(c.tools) == 0 || c.noCalls {
-			calls = nil
-		}
-		if calls, err = c.deliverable(calls, response.Truncated); err != nil {
-			return fail(fmt.Errorf("ask the model: %w", err))
-		}
-		if len(calls) == 0 {
-			if len(reply.Blocks) == 0 {
-				return fail(fmt.Errorf("ask the model: %w", llm.ErrEmpty))
-			}
-			if err := events.whole(response.Text); err != nil {
-				return fail(fmt.Errorf("ask the model: %w", err))
-			}
-			return reply, nil, nil
-		}
-		renameTaken(calls, frontier)
-		ends := slices.ContainsFunc(calls, c.isClients)
-		if ends {
-			if strings.TrimSpace(response.Text) == "" {
-				response.Text = ""
-			}
-			if err := events.whole(response.Text); err != nil {
-				return fail(fmt.Errorf("ask the model: %w", err))
-			}
-		} else {
-			events.restart()
-		}
-		c.refuseLarge(calls, c.left/2)
-		reply.Blocks = append(thoughts(response, c.left/2), reply.Blocks...)
-		for _, call := range calls {
-			reply.Blocks = append(reply.Blocks, memory.ToolCall(call.ID, call.Name, call.Input))
-		}
-		if ends {
-			return reply, calls, nil
-		}
-		// What the model said, and what came of it, is kept even if the caller
-		// has gone meanwhile: a call has a result, be it an error.
-		stored, err := h.store.Append(context.WithoutCancel(ctx), user, session, reply)
-		if err != nil {
-			return fail(fmt.Errorf("store tool calls: %w", err))
-		}
-		c.left = max(c.left-stored[0].Tokens, 0)
-		if err := h.answerCalls(ctx, turn, c, calls); err != nil {
-			return fail(err)
-		}
-		if err := ctx.Err(); err != nil {
-			return fail(fmt.Errorf("call tools: %w", err))
+		if err := h.answerRound(ctx, turn, c, reply, calls); err != nil {
+			return memory.Draft{}, nil, err
 		}
 	}
+}
+
+// said is what the model said, and whether it ends the turn.
+func (h *Host) said(c *course, answer *Answer, frontier memory.Frontier, response llm.Response) (reply memory.Draft, calls []llm.ToolCall, ends bool, err error) {
+	fail := func(err error) (memory.Draft, []llm.ToolCall, bool, error) {
+		return memory.Draft{}, nil, false, fmt.Errorf("ask the model: %w", err)
+	}
+	reply = memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
+	// What is said with the topics in view may repeat them, and must not be where
+	// they are learned from again.
+	if answer.Report.HasExternal() || answer.Report.Totals.Beside > 0 || holdsDerived(frontier) {
+		reply.Trust = memory.TrustDerived
+	}
+	if strings.TrimSpace(response.Text) != "" {
+		reply.Blocks = append(reply.Blocks, memory.Text(response.Text))
+	}
+	// A model that is no driver of ours may not have parsed its calls.
+	calls = llm.ParseToolCalls(response.ToolCalls)
+	if len(c.tools) == 0 || c.noCalls {
+		calls = nil
+	}
+	if calls, err = c.deliverable(calls, response.Truncated); err != nil {
+		return fail(err)
+	}
+	if len(calls) == 0 {
+		if len(reply.Blocks) == 0 {
+			return fail(llm.ErrEmpty)
+		}
+		if err := c.events.whole(response.Text); err != nil {
+			return fail(err)
+		}
+		return reply, nil, true, nil
+	}
+	renameTaken(calls, frontier)
+	ends = slices.ContainsFunc(calls, c.isClients)
+	if ends {
+		if strings.TrimSpace(response.Text) == "" {
+			response.Text = ""
+		}
+		if err := c.events.whole(response.Text); err != nil {
+			return fail(err)
+		}
+	} else {
+		c.events.restart()
+	}
+	c.refuseLarge(calls, c.left/2)
+	reply.Blocks = append(thoughts(response, c.left/2), reply.Blocks...)
+	for _, call := range calls {
+		reply.Blocks = append(reply.Blocks, memory.ToolCall(call.ID, call.Name, call.Input))
+	}
+	return reply, calls, ends, nil
+}
+
+// answerRound stores what the model said with calls, and what they come to.
+func (h *Host) answerRound(ctx context.Context, turn compaction.Turn, c *course, reply memory.Draft, calls []llm.ToolCall) error {
+	// What the model said, and what came of it, is kept even if the caller
+	// has gone meanwhile: a call has a result, be it an error.
+	stored, err := h.store.Append(context.WithoutCancel(ctx), turn.User, turn.Session, reply)
+	if err != nil {
+		return fmt.Errorf("store tool calls: %w", err)
+	}
+	c.left = max(c.left-stored[0].Tokens, 0)
+	if err := h.answerCalls(ctx, turn, c, calls); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("call tools: %w", err)
+	}
+	return nil
 }
 
 // answerCalls runs the calls of one round and stores their results.
@@ -290,21 +305,9 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 	var refused llm.Request
 	tooLong := llm.ErrContextTooLong
 	for {
-		frontier, older, err := readTail(ctx, h.store, turn.User, turn.Session, h.config.budget())
+		frontier, in, err := h.show(ctx, turn, c, answer)
 		if err != nil {
-			return fail(fmt.Errorf("read frontier: %w", err))
-		}
-		in := promptInput(h.config, c.system, c.tools)
-		in.Items, in.Older, in.Beside = frontier.Items, older, c.beside
-		in.Recovery, in.NoThoughts, in.Previous = c.stage, c.noThoughts, h.traces.get(turn.Session)
-		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
-			return fail(fmt.Errorf("assemble prompt: %w", err))
-		}
-		if !c.noThoughts && !answer.Report.PrefixReuse.Whole && answer.Prompt.HasThoughts() {
-			// They are bound to what stood before them, those of a turn that was
-			// interrupted too: compaction may have come since.
-			c.noThoughts = true
-			continue
+			return fail(err)
 		}
 		if !c.relieved {
 			c.relieved = true
@@ -316,15 +319,7 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		// What is refused once is refused again: a stage that finds nothing to
 		// leave out need not ask.
 		if !answer.Report.OverBudget && !reflect.DeepEqual(r, refused) {
-			response, err := h.complete(ctx, r, c.events)
-			c.take(response)
-			if r.NoCalls && err == nil && strings.TrimSpace(response.Text) == "" {
-				// Not every server knows how to forbid calls.
-				r.Tools = nil
-				c.events.restart()
-				response, err = h.complete(ctx, r, c.events)
-				c.take(response)
-			}
+			response, err := h.put(ctx, r, c)
 			answer.InputTokens, answer.OutputTokens = c.response.InputTokens, c.response.OutputTokens
 			switch {
 			case err == nil:
@@ -347,19 +342,54 @@ func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course
 		c.stage++
 		in.Recovery = c.stage
 		h.log.Warn("a prompt is too long", "session", turn.Session, "tokens", answer.Report.Tokens, "budget", answer.Report.Budget,
-			"keep", c.stage, "messages_left_out", assembly.OverflowDrainCount(in))
-		if h.drain(ctx, turn, a, c, in) {
+			"keep", c.stage, "messages_left_out", assembly.OverflowDrainCount(*in))
+		if h.drain(ctx, turn, a, c, *in) {
 			h.recall(ctx, turn, a, c)
 		}
 	}
 }
 
+// show assembles the prompt of what the session has now.
+func (h *Host) show(ctx context.Context, turn compaction.Turn, c *course, answer *Answer) (memory.Frontier, *assembly.Input, error) {
+	frontier, older, err := readTail(ctx, h.store, turn.User, turn.Session, h.config.budget())
+	if err != nil {
+		return memory.Frontier{}, nil, fmt.Errorf("read frontier: %w", err)
+	}
+	in := promptInput(h.config, c.system, c.tools)
+	in.Items, in.Older, in.Beside, in.Previous = frontier.Items, older, c.beside, h.traces.get(turn.Session)
+	for {
+		in.Recovery, in.NoThoughts = c.stage, c.noThoughts
+		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
+			return memory.Frontier{}, nil, fmt.Errorf("assemble prompt: %w", err)
+		}
+		if c.noThoughts || answer.Report.PrefixReuse.Whole || !answer.Prompt.HasThoughts() {
+			return frontier, &in, nil
+		}
+		// They are bound to what stood before them, those of a turn that was
+		// interrupted too: compaction may have come since.
+		c.noThoughts = true
+	}
+}
+
+// put has a request answered, by a server that may not know how to forbid calls.
+func (h *Host) put(ctx context.Context, r llm.Request, c *course) (llm.Response, error) {
+	response, err := h.complete(ctx, &r, c.events)
+	c.take(response)
+	if r.NoCalls && err == nil && strings.TrimSpace(response.Text) == "" {
+		r.Tools = nil
+		c.events.restart()
+		response, err = h.complete(ctx, &r, c.events)
+		c.take(response)
+	}
+	return response, err
+}
+
 // complete asks the model, and passes on what it says as it says it if it streams
 // and somebody listens.
-func (h *Host) complete(ctx context.Context, r llm.Request, events *listener) (llm.Response, error) {
+func (h *Host) complete(ctx context.Context, r *llm.Request, events *listener) (llm.Response, error) {
 	streamer, ok := h.model.(llm.Streamer)
 	if !ok || !events.listens() || events.held {
-		return h.guard(func() (llm.Response, error) { return h.model.Complete(ctx, r) })
+		return h.guard(func() (llm.Response, error) { return h.model.Complete(ctx, *r) })
 	}
 	// The pieces come to this goroutine, which is the one that listeners know. A
 	// driver that goes on after it returned is let go.
@@ -372,7 +402,7 @@ func (h *Host) complete(ctx context.Context, r llm.Request, events *listener) (l
 	pieces, ended := make(chan string), make(chan outcome, 1)
 	go func() {
 		response, err := h.guard(func() (llm.Response, error) {
-			return streamer.Stream(ctx, r, func(text string) {
+			return streamer.Stream(ctx, *r, func(text string) {
 				select {
 				case pieces <- text:
 				case <-ctx.Done():
