@@ -637,16 +637,21 @@ func (c Config) memoryTools(r *compaction.Retrieval) []tool {
 	if !c.offersTools() {
 		return nil
 	}
-	var tools []tool
-	for _, t := range compaction.Tools(r) {
-		tools = append(tools, memoryTool{t})
-	}
+	tools := allMemoryTools(r)
 	cost := 0
 	for _, t := range tools {
 		cost += t.Definition().Tokens()
 	}
 	if cost > c.budget()/4 {
 		return nil
+	}
+	return tools
+}
+
+func allMemoryTools(r *compaction.Retrieval) []tool {
+	var tools []tool
+	for _, t := range compaction.Tools(r) {
+		tools = append(tools, memoryTool{t})
 	}
 	return tools
 }
@@ -954,7 +959,7 @@ func (c *Config) Notes() []string {
 		notes = append(notes, "compaction has context sources but neither continuous_interval nor gap_secs: nothing will ask them")
 	}
 	if queries := c.handQueries(); len(queries) > 0 && !c.offersTools() {
-		notes = append(notes, "hands have prompts, but the model is offered no tools: nothing will ask them")
+		notes = append(notes, "hands have prompts, but the model is offered no tools: only programs that come over MCP can ask them")
 	} else {
 		offered := c.handTools(c.memoryTools(nil))
 		for _, user := range slices.Sorted(maps.Keys(queries)) {

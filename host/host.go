@@ -39,6 +39,7 @@ type Host struct {
 	handSets   handSets               // the hands that may be asked
 	model      llm.Model              // who answers
 	tools      []tool                 // what the model may call; set by New alone
+	programs   []tool                 // what users' own programs may call beside hands; set by New alone
 	compaction *compaction.Engine     // triggers and summaries
 	dreams     dreamer                // structured memory; nil if no model learns
 	agents     map[string]agent       // by name
@@ -141,7 +142,8 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 		return nil, err
 	}
 	h.store = store
-	h.tools = config.memoryTools(compaction.NewRetrieval(store, h.instruments.asks(h.model, forSearch), compaction.ScanLimits{}))
+	retrieval := compaction.NewRetrieval(store, h.instruments.asks(h.model, forSearch), compaction.ScanLimits{})
+	h.tools, h.programs = config.memoryTools(retrieval), allMemoryTools(retrieval)
 	if h.ledger, err = capability.OpenLedger(ctx, filepath.Join(filepath.Dir(config.Store.Path), "hands.db"), h.now); err != nil {
 		return nil, err
 	}

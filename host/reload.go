@@ -24,6 +24,7 @@ type handSet struct {
 	config Config
 	hands  map[string]*hand      // by the operator's names
 	tools  map[string]*handQuery // which have hands asked, by the user's name
+	asked  map[string]*handQuery // those whatever they cost a prompt, for users' own programs
 	owner  *handSets
 
 	// Guarded by owner.mu: uses is how many have the set, its place in the host
@@ -143,9 +144,11 @@ func (h *Host) openHands(ctx context.Context, config Config) (_ *handSet, err er
 		h.handSets.load(k.Hand)
 		set.hands[name] = k
 	}
-	set.tools = set.config.handTools(h.tools)
-	for _, t := range set.tools {
-		t.query, t.now = h.Query, h.now
+	set.tools, set.asked = set.config.handTools(h.tools), set.config.handQueries()
+	for _, tools := range []map[string]*handQuery{set.tools, set.asked} {
+		for _, t := range tools {
+			t.query, t.now = h.Query, h.now
+		}
 	}
 	return set, nil
 }

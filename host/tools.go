@@ -502,8 +502,13 @@ func (h *Host) runTools(ctx context.Context, user memory.UserID, session memory.
 }
 
 // runTool runs one call within its deadline.
-func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.SessionID, c llm.ToolCall, limit int) (result memory.Block) {
-	called := h.toolNamed(ctx, user, c.Name)
+func (h *Host) runTool(ctx context.Context, user memory.UserID, session memory.SessionID, c llm.ToolCall, limit int) memory.Block {
+	return h.runToolOf(ctx, h.toolsOf(ctx, user), user, session, c, limit)
+}
+
+// runToolOf is runTool with the tools that there are.
+func (h *Host) runToolOf(ctx context.Context, tools []tool, user memory.UserID, session memory.SessionID, c llm.ToolCall, limit int) (result memory.Block) {
+	called := toolNamed(tools, c.Name)
 	ctx, seen := h.instruments.calls(ctx, c.Name, called != nil)
 	defer func() { seen(result.IsError) }()
 	switch {
@@ -559,11 +564,10 @@ func (h *Host) runs(ctx context.Context, user memory.UserID, i int, c llm.ToolCa
 	if i >= maxRoundCalls || c.Fault != "" {
 		return nil
 	}
-	return h.toolNamed(ctx, user, c.Name)
+	return toolNamed(h.toolsOf(ctx, user), c.Name)
 }
 
-func (h *Host) toolNamed(ctx context.Context, user memory.UserID, name string) tool {
-	tools := h.toolsOf(ctx, user)
+func toolNamed(tools []tool, name string) tool {
 	if i := slices.IndexFunc(tools, func(t tool) bool { return t.Definition().Name == name }); i >= 0 {
 		return tools[i]
 	}

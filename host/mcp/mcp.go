@@ -1,17 +1,27 @@
 // Package mcp offers a host's hands and memory to clients of the Model Context
 // Protocol, over HTTP and over standard input and output. docs/mcp.md lists the
-// tools. What comes from hands, and what was said in conversations, stands in the
-// frame of external text.
+// tools.
+//
+// A client is led by a model, and reads what hands and conversations say. So it is
+// told what a model in a turn of the host is told, and no more: the tools are the
+// host's own (host/handquery.go, compaction), what is external comes in the frame of
+// host/boundary, and a failure is a result in the host's words. No tool writes, and
+// none has a field that names a user.
 package mcp
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
-	"net/http"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -23,20 +33,168 @@ type Config struct {
 	User func(context.Context) memory.UserID
 	// Version is what clients are told of this program.
 	Version string
+	// Now is the clock, by which topics hold or do not; nil means time.Now.
+	Now func() time.Time
 	// Log takes what an operator may want to know; nil discards it.
 	Log *slog.Logger
 }
 
-// Patterns are what NewHandler's handler is to be mounted at.
-var Patterns = []string{"/mcp"}
-
-// NewHandler returns the server over streamable HTTP. It is safe for concurrent use.
-func NewHandler(c Config) http.Handler {
-	return http.NotFoundHandler()
+func (c Config) user(ctx context.Context) memory.UserID {
+	if c.User == nil {
+		return memory.UserID{}
+	}
+	return c.User(ctx)
 }
 
-// Serve answers one client over a transport, until ctx is done or the client has
-// gone.
-func Serve(ctx context.Context, c Config, t sdk.Transport) error {
-	return nil
+func (c Config) log() *slog.Logger {
+	if c.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Log
+}
+
+const (
+	// maxMessage bounds the bytes of one message: arguments of llm.MaxToolInput,
+	// escaped.
+	maxMessage = 512 << 10
+	// maxCalls is how many calls of one user run at a time.
+	maxCalls = 16
+	// resultTokens bounds a result, failureTokens one that says what went wrong.
+	resultTokens, failureTokens = 4096, 200
+)
+
+// instructions go into the client's system text, if it takes them.
+const instructions = "These tools ask the user's own sources, called hands, and search what was said in the user's conversations. " +
+	"They change nothing. " + boundary.SystemParagraph
+
+// person is one user's view of the host.
+type person struct {
+	host   *host.Host
+	user   memory.UserID
+	now    func() time.Time
+	log    *slog.Logger
+	server *sdk.Server
+	// calls has room for those that run.
+	calls chan struct{}
+}
+
+// person makes the server of a user: which tools there are, and what they may be
+// asked for, differs between users.
+func (c Config) person(ctx context.Context, user memory.UserID) (*person, error) {
+	if user.IsZero() {
+		standard, err := c.Host.User("")
+		if err != nil {
+			return nil, err
+		}
+		user = standard.ID
+	}
+	p := &person{host: c.Host, user: user, now: c.Now, log: c.log(), calls: make(chan struct{}, maxCalls)}
+	if p.now == nil {
+		p.now = time.Now
+	}
+	tools, err := c.Host.ProgramTools(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	p.server = sdk.NewServer(
+		&sdk.Implementation{Name: "glovebox", Title: "Glovebox", Version: c.Version},
+		// What there is does not change while the host is open.
+		&sdk.ServerOptions{
+			Instructions: instructions, Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
+			// Nor is it the same for somebody else.
+			SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
+		},
+	)
+	for _, t := range tools {
+		p.add(definition(t.Name, t.Description, t.Parameters), func(ctx context.Context, input json.RawMessage) answer {
+			result := c.Host.CallTool(ctx, user, llm.ToolCall{Name: t.Name, Input: input})
+			return answer{text: result.Content.Render(), isError: result.IsError}
+		})
+	}
+	hands := definition(handListName, handListDescription, json.RawMessage(handListParameters))
+	hands.OutputSchema = json.RawMessage(handListOutput)
+	p.add(hands, p.listHands)
+	p.add(definition(topicsName, topicsDescription, json.RawMessage(topicsParameters)), p.listTopics)
+	return p, nil
+}
+
+// titles are the names of the tools for people.
+var titles = map[string]string{
+	"hand_query": "Ask a hand", handListName: "List the hands", topicsName: "What is remembered",
+	"memory_search": "Search the conversations", "memory_describe": "Describe a place in them", "memory_expand": "Read a place in them",
+}
+
+func definition(name, description string, parameters json.RawMessage) *sdk.Tool {
+	// A hand may ask the world; all else is in the host's database.
+	open := name == "hand_query"
+	return &sdk.Tool{
+		Name: name, Title: titles[name], Description: description, InputSchema: parameters,
+		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: !open, OpenWorldHint: &open},
+	}
+}
+
+// answer is what a call came to, as the client reads it.
+type answer struct {
+	text string
+	// structured is what there is beside the text; nil for nothing.
+	structured any
+	isError    bool
+}
+
+// add makes a tool callable. A panic in one is its own failure.
+func (p *person) add(t *sdk.Tool, run func(context.Context, json.RawMessage) answer) {
+	p.server.AddTool(t, func(ctx context.Context, request *sdk.CallToolRequest) (_ *sdk.CallToolResult, _ error) {
+		return p.call(ctx, t.Name, request.Params.Arguments, run).result(), nil
+	})
+}
+
+func (p *person) call(ctx context.Context, name string, input json.RawMessage, run func(context.Context, json.RawMessage) answer) (a answer) {
+	select {
+	case p.calls <- struct{}{}:
+		defer func() { <-p.calls }()
+	default:
+		return failed(name, fmt.Sprintf("not run: at most %d calls at a time", maxCalls))
+	}
+	if len(input) == 0 {
+		input = json.RawMessage("{}")
+	}
+	if len(input) > llm.MaxToolInput {
+		return failed(name, "not run: the arguments are too long")
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			p.log.ErrorContext(ctx, "mcp: panic in a tool", "tool", name, "panic", r)
+			a = failed(name, "the tool failed")
+		}
+	}()
+	return run(ctx, input)
+}
+
+// failed is the answer to a call that came to nothing. Why may hold words of the
+// caller's.
+func failed(name, why string) answer {
+	text := why
+	if source, err := boundary.ToolSource(name); err == nil {
+		content, _ := boundary.Wrap(source, why, failureTokens)
+		text = content.Render()
+	}
+	return answer{text: text, isError: true}
+}
+
+// refused is the answer to a call that failed with an error; of one that is neither
+// the caller's fault nor its finding, the client learns nothing.
+func (p *person) refused(ctx context.Context, name string, err error) answer {
+	if errors.Is(err, memory.ErrInvalid) || errors.Is(err, memory.ErrNotFound) {
+		return failed(name, err.Error())
+	}
+	p.log.WarnContext(ctx, "mcp: a tool failed", "tool", name, "error", err)
+	return failed(name, "the tool failed")
+}
+
+func (a answer) result() *sdk.CallToolResult {
+	r := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: a.text}}, IsError: a.isError}
+	if a.structured != nil {
+		r.StructuredContent = a.structured
+	}
+	return r
 }

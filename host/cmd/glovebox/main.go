@@ -172,7 +172,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.configPath, "config", "", "configuration file (default glovebox.toml in the data directory, if there is one)")
 	flags.BoolVar(&a.asJSON, "json", false, "print data as JSON")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log to standard error")
-	root.AddCommand(a.demo(), a.serve(), a.chat(), a.hand(), a.session(), a.assemble(), a.memory(), a.user(), a.agent(), a.token(), a.doctor(), a.backup(), a.configCommand(), a.version())
+	root.AddCommand(a.demo(), a.serve(), a.chat(), a.hand(), a.session(), a.assemble(), a.memory(), a.user(), a.agent(), a.token(), a.doctor(), a.backup(), a.configCommand(), a.mcp(), a.version())
 	refuseBadArguments(root)
 	return root
 }
