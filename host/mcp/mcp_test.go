@@ -95,6 +95,7 @@ type system struct {
 	handler *mcp.Handler
 	config  mcp.Config
 	url     string
+	hand    host.HandConfig // calendar
 	anna    memory.User
 	bert    memory.User
 	// secrets
@@ -117,7 +118,7 @@ func serve(t testing.TB, options ...func(*host.Config, *mcp.Config)) *system {
 		Users: []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}},
 		Hands: map[string]host.HandConfig{"calendar": hand, "weather": mute},
 	}
-	s := &system{t: t}
+	s := &system{t: t, hand: hand}
 	s.config = mcp.Config{
 		User:    func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User },
 		Version: "1.2.3", Now: config.Now, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
