@@ -61,6 +61,9 @@ var build = sync.OnceValues(func() (path string, err error) {
 // program returns the path of glovebox.
 func program(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes a while to build the program")
+	}
 	path, err := build()
 	if err != nil {
 		t.Fatal(err)
