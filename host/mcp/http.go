@@ -157,12 +157,13 @@ func (h *Handler) Close() {
 	h.open.Wait()
 }
 
-// person returns the server of a user, which is made at the first request.
+// person returns the server of a user, which is made at the first request and
+// offers what is in force.
 func (h *Handler) person(ctx context.Context, user memory.UserID) (*person, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p, ok := h.people[user]; ok {
-		return p, nil
+		return p, p.refresh(ctx)
 	}
 	p, err := h.config.person(ctx, user)
 	if err != nil {

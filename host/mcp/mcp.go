@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -54,9 +56,9 @@ func (c Config) log() *slog.Logger {
 }
 
 const (
-	// maxMessage bounds the bytes of one message: arguments of llm.MaxToolInput,
-	// escaped.
-	maxMessage = 512 << 10
+	// maxArguments bounds the bytes of a call's arguments, maxMessage those of a
+	// message.
+	maxArguments, maxMessage = 64 << 10, 512 << 10
 	// maxCalls is how many calls of one user run at a time.
 	maxCalls = 16
 	// resultTokens bounds a result, failureTokens one that says what went wrong.
@@ -76,6 +78,10 @@ type person struct {
 	server *sdk.Server
 	// calls has room for those that run.
 	calls chan struct{}
+
+	mu sync.Mutex
+	// guarded by mu: those of the server's tools that are the host's.
+	offered []llm.Tool
 }
 
 // person makes the server of a user: which tools there are, and what they may be
@@ -92,30 +98,46 @@ func (c Config) person(ctx context.Context, user memory.UserID) (*person, error)
 	if p.now == nil {
 		p.now = time.Now
 	}
-	tools, err := c.Host.ProgramTools(ctx, user)
-	if err != nil {
-		return nil, err
-	}
 	p.server = sdk.NewServer(
 		&sdk.Implementation{Name: "glovebox", Title: "Glovebox", Version: c.Version},
-		// What there is does not change while the host is open.
 		&sdk.ServerOptions{
+			// What there is changes with a reload of the configuration alone, and nobody is
+			// told: who lists the tools again sees it, and calls are held against what is
+			// in force.
 			Instructions: instructions, Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
-			// Nor is it the same for somebody else.
+			// It is not the same for somebody else.
 			SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 		},
 	)
-	for _, t := range tools {
-		p.add(definition(t.Name, t.Description, t.Parameters), func(ctx context.Context, input json.RawMessage) answer {
-			result := c.Host.CallTool(ctx, user, llm.ToolCall{Name: t.Name, Input: input})
-			return answer{text: result.Content.Render(), isError: result.IsError}
-		})
-	}
 	hands := definition(handListName, handListDescription, json.RawMessage(handListParameters))
 	hands.OutputSchema = json.RawMessage(handListOutput)
 	p.add(hands, p.listHands)
 	p.add(definition(topicsName, topicsDescription, json.RawMessage(topicsParameters)), p.listTopics)
-	return p, nil
+	return p, p.refresh(ctx)
+}
+
+// refresh offers the host's tools as they are now.
+func (p *person) refresh(ctx context.Context) error {
+	tools, err := p.host.ProgramTools(ctx, p.user)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if reflect.DeepEqual(tools, p.offered) {
+		return nil
+	}
+	for _, t := range p.offered {
+		p.server.RemoveTools(t.Name)
+	}
+	for _, t := range tools {
+		p.add(definition(t.Name, t.Description, t.Parameters), func(ctx context.Context, input json.RawMessage) answer {
+			result := p.host.CallTool(ctx, p.user, llm.ToolCall{Name: t.Name, Input: input})
+			return answer{text: result.Content.Render(), isError: result.IsError}
+		})
+	}
+	p.offered = tools
+	return nil
 }
 
 // titles are the names of the tools for people.
@@ -158,7 +180,7 @@ func (p *person) call(ctx context.Context, name string, input json.RawMessage, r
 	if len(input) == 0 {
 		input = json.RawMessage("{}")
 	}
-	if len(input) > llm.MaxToolInput {
+	if len(input) > maxArguments {
 		return failed(name, "not run: the arguments are too long")
 	}
 	defer func() {

@@ -511,6 +511,31 @@ func TestCallsAtATime(t *testing.T) {
 	}
 }
 
+// When the configuration is read again, clients that are there meet what it says.
+func TestReload(t *testing.T) {
+	var config host.Config
+	s := serve(t, func(c *host.Config, _ *mcp.Config) { config = *c })
+	annas, berts := s.dial(s.byAnna), s.dial(s.byBert)
+	if text, isError := call(t, annas, "hand_query", `{"hand": "calendar", "prompt": "today"}`); isError {
+		t.Error(text)
+	}
+	hand := s.hand
+	hand.Users, hand.Prompts = []string{"bert"}, map[string]string{"tomorrow": "What is on tomorrow?"}
+	config.Hands = map[string]host.HandConfig{"calendar": hand}
+	if _, err := s.host.Reload(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := annas.CallTool(t.Context(), &sdk.CallToolParams{Name: "hand_query", Arguments: json.RawMessage(`{"hand": "calendar", "prompt": "today"}`)}); err == nil {
+		t.Error("a hand that is no more anna's is asked for her")
+	}
+	if text, isError := call(t, berts, "hand_query", `{"hand": "calendar", "prompt": "tomorrow"}`); isError {
+		t.Error(text)
+	}
+	if text, _ := call(t, berts, "hand_list", `{}`); !strings.Contains(text, "- prompt tomorrow: What is on tomorrow?") {
+		t.Errorf("listed is %s", text)
+	}
+}
+
 // FuzzTools: whatever the arguments are, the answer is a result of bounded size
 // whose markers are frames.
 func FuzzTools(f *testing.F) {
