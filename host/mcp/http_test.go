@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -153,6 +154,20 @@ func TestBadMessages(t *testing.T) {
 		if status, _, said := s.answer(test.method, test.body, test.headers...); status != test.want || strings.TrimSpace(said) == "" {
 			t.Errorf("%s: %d, want %d: %.200s", name, status, test.want, said)
 		}
+	}
+	// A message that breaks off.
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		strings.TrimPrefix(s.url, "http://"), s.byAnna, len(initialize), initialize[:50])
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != http.StatusBadRequest {
+		t.Errorf("half of a message: %v, %v", r, err)
 	}
 	// A call before the greeting.
 	if status, _, said := s.answer("POST", call("{}")); status != http.StatusOK || !strings.Contains(said, `"error"`) {
