@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/mcp"
+	"github.com/gloveboxhq/glovebox/memory"
 )
 
 const initialize = `{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}}`
@@ -236,8 +238,9 @@ func TestManySessions(t *testing.T) {
 // not, who hears that the stream lives.
 func TestIdleSessionsEnd(t *testing.T) {
 	s := serve(t)
-	const idle = 50 * time.Millisecond
-	s.handler.Shorten(idle, idle/2)
+	// Longer than a busy machine takes from one request to the next.
+	const idle, silence = time.Second, 25 * time.Millisecond
+	s.handler.Shorten(idle, silence)
 	id, why := s.begin(s.byAnna)
 	if id == "" {
 		t.Fatal(why)
@@ -250,7 +253,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	}
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
-	for heard := 0; heard < 5; {
+	for heard := time.Duration(0); heard*silence < idle+idle/8; {
 		if !lines.Scan() {
 			t.Fatalf("the stream ended: %v", lines.Err())
 		}
@@ -305,4 +308,38 @@ func TestStop(t *testing.T) {
 		t.Error(err)
 	}
 	<-stopped
+}
+
+// FuzzMessages: whatever is sent, the answer is one of the caller's doing, and no
+// session that nobody greeted is left.
+func FuzzMessages(f *testing.F) {
+	s := serve(f)
+	c := s.config
+	c.User = func(context.Context) memory.UserID { return s.anna.ID }
+	handler := mcp.NewHandler(c)
+	f.Cleanup(handler.Close)
+	for _, seed := range []string{
+		initialize, `{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"cursor":"x"}}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"memory_search","arguments":{"words":"pump"},"_meta":{"progressToken":1}}}`,
+		`{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}`, `{"a":[[[[{}]]]]}`,
+	} {
+		f.Add(seed, "2025-06-18")
+		f.Add(seed, "2026-07-28")
+	}
+	f.Fuzz(func(t *testing.T, body, version string) {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/mcp", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("Mcp-Protocol-Version", version)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code >= http.StatusInternalServerError {
+			t.Errorf("%q: %d %s", body, w.Code, w.Body)
+		}
+		if id := w.Header().Get("Mcp-Session-Id"); id != "" {
+			end := httptest.NewRequestWithContext(t.Context(), "DELETE", "/mcp", nil)
+			end.Header.Set("Mcp-Session-Id", id)
+			handler.ServeHTTP(httptest.NewRecorder(), end)
+		}
+	})
 }

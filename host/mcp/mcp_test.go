@@ -414,6 +414,46 @@ func TestListsComeInParts(t *testing.T) {
 	}
 }
 
+// One topic tells what held before and who said so, and what is remembered with one
+// agent is told of that agent alone.
+func TestOneTopic(t *testing.T) {
+	s := serve(t)
+	found, _ := call(t, s.pipe(s.anna.ID), "memory_search", `{"words": "heating pump"}`)
+	id, err := memory.ParseID[memory.MessageID](regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`).FindString(found))
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, err := s.host.Store().Message(t.Context(), s.anna.ID, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := s.host.Store().Session(t.Context(), s.anna.ID, message.Session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topics, revision, err := s.host.Store().Topics(t.Context(), s.anna.ID, memory.TopicQuery{Name: "work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dream := memory.Dream{Agent: session.Agent, At: monday.Add(-time.Minute), Topics: []memory.NewTopic{
+		{Name: "work", Content: "Keeps the heating of five halls going.", Supersedes: []memory.TopicID{topics[0].ID}, Sources: []memory.MessageID{id}, ExpiresAt: monday.Add(time.Hour)},
+		{Name: "work", Content: "Calls this agent Jeeves.", OfAgent: true, Sources: []memory.MessageID{id}},
+	}}
+	if _, err := s.host.Store().CommitDream(t.Context(), s.anna.ID, revision, dream); err != nil {
+		t.Fatal(err)
+	}
+	for arguments, want := range map[string]string{
+		`{"topic": "work"}`: "work:\n- Keeps the heating of five halls going. (since 2026-03-23T08:59:00Z, until 2026-03-23T10:00:00Z; said in " + id.String() + ")\n" +
+			"- not now: Keeps the heating of four halls going. (since 2026-03-23T08:00:00Z, until 2026-03-23T08:59:00Z, when another took its place; written into the memory by hand)",
+		`{"agent": "assistant"}`: "work:\n- Calls this agent Jeeves. (since 2026-03-23T08:59:00Z)",
+	} {
+		text, _ := call(t, s.pipe(s.anna.ID), "memory_topics", arguments)
+		if inside, _ := framed(t, text); inside["tool://memory_topics"] != want {
+			t.Errorf("%s:\n%s\nwant\n%s", arguments, text, want)
+		}
+	}
+}
+
 // Calls that are refused are results that say why, in a frame.
 func TestRefusedCalls(t *testing.T) {
 	s := serve(t)

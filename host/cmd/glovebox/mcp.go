@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -35,6 +36,9 @@ func (a *app) mcp() *cobra.Command {
 			user, err := h.User(name)
 			if err != nil {
 				return usagef("--user: %w", err)
+			}
+			if a.terminal {
+				fmt.Fprintln(a.stderr, "glovebox: waiting for what a client of the Model Context Protocol says on standard input; Ctrl-C ends this")
 			}
 			return mcp.Serve(c.Context(), mcp.Config{
 				Host: h, User: func(context.Context) memory.UserID { return user.ID }, Version: programVersion(), Log: config.Log,
