@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -81,11 +82,25 @@ const (
 func (h *Host) BundledHands() ([]HandInfo, error) {
 	set, release := h.handSets.use()
 	defer release()
+	known, err := bundledHands()
+	if err != nil {
+		return nil, err
+	}
+	var all []HandInfo
+	for _, info := range known {
+		if _, configured := set.hands[info.Name]; !configured {
+			info.Permissions = slices.Clone(info.Permissions)
+			all = append(all, info)
+		}
+	}
+	return all, nil
+}
+
+// bundledHands reads the modules of this program once: it takes a while, and they
+// stay as they are.
+var bundledHands = sync.OnceValues(func() ([]HandInfo, error) {
 	var all []HandInfo
 	for _, name := range plugins.Names() {
-		if _, configured := set.hands[name]; configured {
-			continue
-		}
 		info, err := bundledHand(name)
 		if err != nil {
 			return nil, fmt.Errorf("bundled hand %q: %w", name, err)
@@ -93,7 +108,7 @@ func (h *Host) BundledHands() ([]HandInfo, error) {
 		all = append(all, info)
 	}
 	return all, nil
-}
+})
 
 func bundledHand(name string) (HandInfo, error) {
 	module, err := plugins.Module(name)
