@@ -387,3 +387,35 @@ func TestReadyAsksTheStore(t *testing.T) {
 		t.Errorf("the host is %v", err)
 	}
 }
+
+// talkative is a model that says something and then nothing more, until who asked
+// goes away.
+type talkative struct{ leave func() }
+
+func (m talkative) Complete(ctx context.Context, r llm.Request) (llm.Response, error) {
+	return m.Stream(ctx, r, func(string) {})
+}
+
+func (m talkative) Stream(ctx context.Context, _ llm.Request, each func(string)) (llm.Response, error) {
+	each("Well, ")
+	m.leave()
+	<-ctx.Done()
+	return llm.Response{}, ctx.Err()
+}
+
+// A stream that began and is broken off is not an answer that was given: the server
+// breaks the connection, and the log says 499.
+func TestStreamThatIsBrokenOff(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	s := serveSlowly(t, talkative{leave}, time.Minute)
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("the handler ended with %v", p)
+		}
+	}()
+	r := httptest.NewRequestWithContext(ctx, "POST", "/api/users/default/chat", strings.NewReader(`{"text":"Hello?"}`))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "text/event-stream")
+	s.handler.ServeHTTP(httptest.NewRecorder(), r)
+}

@@ -134,10 +134,14 @@ func (s *server) converse(w http.ResponseWriter, r *http.Request, message host.M
 		return failure
 	default:
 		p, known := problemOf(failure)
-		if r.Context().Err() == nil && (!known || p.logged()) {
+		gone := r.Context().Err() != nil || out.err != nil
+		if !gone && (!known || p.logged()) {
 			s.log.ErrorContext(r.Context(), "turn failed", "error", failure)
 		}
 		out.send("error", p)
+		if gone {
+			panic(http.ErrAbortHandler) // to return would say that the answer was given
+		}
 	}
 	return nil
 }

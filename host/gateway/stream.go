@@ -95,9 +95,12 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c host.Conversat
 	f, known := faultOf(err)
 	if r.Context().Err() == nil && n.out.err == nil {
 		s.report(r, f, known, err)
+		to.fail(n.out, f)
+		return nil
 	}
+	// Who only closed its half reads on. To return would say that the answer was given.
 	to.fail(n.out, f)
-	return nil
+	panic(http.ErrAbortHandler)
 }
 
 func setSession(w http.ResponseWriter, at host.Placed) {
