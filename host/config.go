@@ -496,6 +496,9 @@ func LoadConfig(path string) (Config, error) {
 		if at, ok := errors.AsType[*manifest.SyntaxError](err); ok {
 			return Config{}, &placed{fmt.Sprintf("%s:%d:%d: %s", path, at.Line, at.Column, at.What()), err}
 		}
+		if line, column, ok := placeOf(bytes.TrimPrefix(data, []byte("\ufeff")), err.Error()); ok {
+			return Config{}, &placed{fmt.Sprintf("%s:%d:%d: %v", path, line, column, err), err}
+		}
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return config, nil

@@ -162,6 +162,28 @@ func TestLoadConfigRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, test.says)
 		}
 	}
+	// What is impossible has its place too: that of the key, or of what stands above
+	// one that is missing.
+	for text, place := range map[string]string{
+		"# first\n[compaction]\n  gap_secs = -1\n":                                            "3:3",
+		"[server]\ndrain_secs = 0\n":                                                          "2:1",
+		"server.listen = \"no\"\n":                                                            "1:8",
+		"\n[model]\nprovider = \"openai\"\n":                                                  "2:2",
+		"[[users]]\nname = \"a\"\n[[users]]\nname = \"B\"\n":                                  "4:1",
+		"[[agents]]\nname = \"a\"\n[[agents]]\nname = \"b\"\n[agents.memory]\nsystem = \"x\"": "6:1",
+		"[server]\nhosts = [\"a.example\",\n  \"*.example\"]\n":                               "2:1",
+		"[hands.calendar]\n[hands.\"../x\"]\n":                                                "2:8",
+		"[hands.calendar.limits]\nfuel = -1\n":                                                "1:17",
+		"hands = {calendar = {users = [\"zoe\"]}}\n":                                          "1:1",
+	} {
+		path := filepath.Join(t.TempDir(), "glovebox.toml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := host.LoadConfig(path); err == nil || !strings.HasPrefix(err.Error(), path+":"+place+": ") {
+			t.Errorf("%q: got %v, want the place %s", text, err, place)
+		}
+	}
 	for mode, noted := range map[string]bool{"": false, "delimit": false, "datamark": true, "encode": true} {
 		c, err := host.ParseConfig([]byte("[boundary]\nmode = \""+mode+"\"\n"), ".")
 		if err != nil {
