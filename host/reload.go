@@ -233,6 +233,12 @@ type Reloaded struct {
 // nothing has changed. It wraps ErrClosed for a host that is closed. Reloads wait for
 // each other.
 func (h *Host) Reload(ctx context.Context, config Config) (out Reloaded, err error) {
+	return h.ReloadFrom(ctx, func() (Config, error) { return config, nil })
+}
+
+// ReloadFrom is Reload with what read returns; when that is an error, it is returned
+// and counts as a reload that failed.
+func (h *Host) ReloadFrom(ctx context.Context, read func() (Config, error)) (out Reloaded, err error) {
 	defer func() {
 		outcome := "ok"
 		if err != nil {
@@ -240,6 +246,10 @@ func (h *Host) Reload(ctx context.Context, config Config) (out Reloaded, err err
 		}
 		h.instruments.reloads.Add(context.WithoutCancel(ctx), 1, labels("outcome", outcome))
 	}()
+	config, err := read()
+	if err != nil {
+		return out, err
+	}
 	end, err := h.sending.Begin()
 	if err != nil {
 		return out, fmt.Errorf("reload: the host is %w", err)

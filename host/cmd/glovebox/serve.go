@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -37,6 +38,10 @@ func (a *app) serve() *cobra.Command {
 			"the routes, /openapi.json too.",
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			config, err := a.config()
+			if err != nil {
+				return err
+			}
+			written, err := a.configWritten()
 			if err != nil {
 				return err
 			}
@@ -86,7 +91,7 @@ func (a *app) serve() *cobra.Command {
 			if err := a.announce(listener.Addr(), none); err != nil {
 				return err
 			}
-			go a.reloading(c.Context(), h, hangups, listen, log)
+			go a.reloading(c.Context(), h, hangups, a.readAgain(written, listen), log)
 			logins := control.NewLogins(tokens, nil)
 			handler := control.New(control.Config{
 				Host: h, HostConfig: config, Tokens: tokens, Logins: logins, Open: alone, Hosts: config.Server.Hosts, Log: log,
@@ -118,23 +123,50 @@ func hangUps() chan os.Signal {
 	return signals
 }
 
+// configWritten tells whether there is a file of the configuration.
+func (a *app) configWritten() (bool, error) {
+	_, path, err := a.places()
+	if err != nil {
+		return false, err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return true, nil
+}
+
+// readAgain reads the configuration of a server that runs. A file that was there and
+// is not any more, such as between the two steps of who replaces it, is an error and
+// not a configuration without hands; written says whether there was one.
+func (a *app) readAgain(written bool, listen string) func() (host.Config, error) {
+	return func() (host.Config, error) {
+		there, err := a.configWritten()
+		if err != nil {
+			return host.Config{}, err
+		}
+		if written && !there {
+			_, path, _ := a.places()
+			return host.Config{}, fmt.Errorf("%s is not there any more: an empty file is a configuration without hands", path)
+		}
+		written = there
+		config, err := a.config()
+		if listen != "" {
+			config.Server.Listen = listen
+		}
+		return config, err
+	}
+}
+
 // reloading takes over the configuration at every signal, until ctx is done. What is
 // wrong with it is in the log, and the one before stays.
-func (a *app) reloading(ctx context.Context, h *host.Host, signals <-chan os.Signal, listen string, log *slog.Logger) {
+func (a *app) reloading(ctx context.Context, h *host.Host, signals <-chan os.Signal, read func() (host.Config, error), log *slog.Logger) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-signals:
 		}
-		config, err := a.config()
-		if err == nil && listen != "" {
-			config.Server.Listen = listen
-		}
-		var changed host.Reloaded
-		if err == nil {
-			changed, err = h.Reload(ctx, config)
-		}
+		changed, err := h.ReloadFrom(ctx, read)
 		if err != nil {
 			log.Error("the configuration is not taken over: the one before stays", "error", err)
 			continue

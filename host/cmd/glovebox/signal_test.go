@@ -164,6 +164,22 @@ func TestSignals(t *testing.T) {
 	if line := s.logs("the configuration is"); !strings.Contains(line, "not taken over") || !strings.Contains(line, "glovebox.toml:10:1") {
 		t.Errorf("with an unknown key: %s", line)
 	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	s.signal(syscall.SIGHUP)
+	if line := s.logs("the configuration is"); !strings.Contains(line, "not taken over") || !strings.Contains(line, "glovebox.toml is not there any more") {
+		t.Errorf("with the file gone: %s", line)
+	}
+	metrics, err := http.Get(s.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured, err := io.ReadAll(metrics.Body)
+	metrics.Body.Close()
+	if err != nil || !bytes.Contains(measured, []byte("glovebox_reloads_total{outcome=\"failed\"} 2\n")) {
+		t.Errorf("two reloads failed: %v: %s", err, measured)
+	}
 	write(t, file, base+"[[agents]]\nname = \"jeeves\"\n")
 	s.signal(syscall.SIGHUP)
 	if line := s.logs("the configuration is"); !strings.Contains(line, `"removed":["calendar"]`) {
