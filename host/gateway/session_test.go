@@ -316,6 +316,27 @@ func TestChatEndsBeforeItBegins(t *testing.T) {
 	})
 }
 
+// So is one that the provider ends before its first word for what it would say: it is
+// no failure, which clients would send again.
+func TestChatIsFilteredBeforeItBegins(t *testing.T) {
+	for name, answer := range map[string]openaitest.Answer{
+		"filtered": openaitest.Finished("", "content_filter"),
+		"declined": openaitest.Reply{Refusal: "I would rather not."}.Answer(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothWays(t, func(t *testing.T, ask asker) {
+				s := serve(t, func(up *setup) { up.script.Otherwise(answer) })
+				got, err := ask(t.Context(), s.client(), openai.ChatCompletionNewParams{
+					Model: "jeeves", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Build it.")},
+				})
+				if err != nil || got.Choices[0].FinishReason != "content_filter" || got.Choices[0].Message.Content != "" || got.Usage.PromptTokens == 0 {
+					t.Errorf("%+v, %v", got, err)
+				}
+			})
+		})
+	}
+}
+
 // With tools of the host, what the model says before it calls one is told to nobody,
 // nor is the call; a client's own calls are its own.
 func TestChatHostTools(t *testing.T) {

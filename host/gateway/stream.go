@@ -61,7 +61,7 @@ func (s *server) relay(ctx context.Context, c *host.Conversation, done *host.Rel
 // endedEarly reports whether a turn failed only because the answer ended before its
 // first word: APIs have an answer for that, which says why. It is not stored.
 func endedEarly(done *host.Relayed, err error) bool {
-	return errors.Is(err, llm.ErrEmpty) && done.Response.Truncated
+	return errors.Is(err, llm.ErrEmpty) && done.Response.Truncated || errors.Is(err, llm.ErrRefused) && done.Response.Filtered
 }
 
 // stream answers a conversation while the model speaks. A turn that fails before

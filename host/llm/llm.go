@@ -193,7 +193,7 @@ type Response struct {
 	Truncated bool
 	// Filtered says that the provider, or the model itself, ended the answer for what
 	// it says; Text is what came before, and there are no ToolCalls. One without Text
-	// is an error that wraps ErrRefused.
+	// comes beside an error that wraps ErrRefused.
 	Filtered bool
 	// Stopped is the one of Stop that ended the answer; "" if none did, or the
 	// provider does not say which. An answer that it ended at once is ErrEmpty.

@@ -258,7 +258,7 @@ func (m *Model) response(r llm.Request, f *fold) (llm.Response, *remote.Failure)
 	switch f.stop {
 	case "refusal":
 		if response.Text == "" {
-			return llm.Response{}, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
+			return response, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
 		}
 	case "model_context_window_exceeded":
 		return llm.Response{}, &remote.Failure{Kind: llm.ErrContextTooLong, What: "the window is full"}

@@ -204,7 +204,7 @@ func TestAnswers(t *testing.T) {
 		{"all spent", anthropictest.Finished("max_tokens"), truncated(said("")), llm.ErrEmpty},
 		{"white space", anthropictest.Text(" \n\t"), said(""), llm.ErrEmpty},
 		{"no content", anthropictest.Finished("end_turn"), said(""), llm.ErrEmpty},
-		{"declined", anthropictest.Finished("refusal"), llm.Response{}, llm.ErrRefused},
+		{"declined", anthropictest.Finished("refusal"), filtered(said("")), llm.ErrRefused},
 		{"declined in the middle", anthropictest.Finished("refusal", anthropictest.Words("To build"), anthropictest.Call("a", "search", "{}")), filtered(said("To build")), nil},
 		{"the window is full", anthropictest.Finished("model_context_window_exceeded", anthropictest.Words("fo")), llm.Response{}, llm.ErrContextTooLong},
 		{"kept and written", anthropictest.Cached("four", anthropictest.Usage{Input: 3, Written: 20, Read: 100}), counted(123, 100, 20), nil},

@@ -212,9 +212,9 @@ func (d driver) testAnswers(t *testing.T) {
 		{name: "nothing", request: Prompt(), err: llm.ErrEmpty},
 		{name: "white space", turn: Turn{Text: []string{" ", "\n"}}, request: Prompt(), err: llm.ErrEmpty},
 		{name: "nothing, cut off", turn: Turn{Truncated: true}, request: Prompt(), want: llm.Response{Truncated: true}, err: llm.ErrEmpty},
-		{name: "declined", turn: Turn{Declined: true}, request: Prompt(), err: llm.ErrRefused},
+		{name: "declined", turn: Turn{Declined: true}, request: Prompt(), want: llm.Response{Filtered: true}, err: llm.ErrRefused},
 		{name: "declined in the middle", turn: Turn{Text: []string{"To ", "build"}, Calls: []llm.ToolCall{call}, Declined: true}, request: Prompt(), want: llm.Response{Text: "To build", Filtered: true}},
-		{name: "declined with a call alone", turn: Turn{Calls: []llm.ToolCall{call}, Declined: true}, request: Prompt(), err: llm.ErrRefused},
+		{name: "declined with a call alone", turn: Turn{Calls: []llm.ToolCall{call}, Declined: true}, request: Prompt(), want: llm.Response{Filtered: true}, err: llm.ErrRefused},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d.both(t, test.turn, test.request, func(t *testing.T, got llm.Response, pieces []string, err error) {

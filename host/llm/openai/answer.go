@@ -322,7 +322,7 @@ func (a *answer) end(r llm.Request) (llm.Response, *remote.Failure) {
 	case response.Text != "" || len(response.ToolCalls) > 0:
 	case response.Filtered:
 		// A refusal is no answer: it must not become a summary.
-		return llm.Response{}, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
+		return response, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
 	case !a.answered:
 		return response, &remote.Failure{Kind: llm.ErrEmpty, What: "no choices"}
 	default:

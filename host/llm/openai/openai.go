@@ -227,7 +227,7 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func
 		x.Drain()
 	}
 	response, failed := a.end(r)
-	if failed == nil || errors.Is(failed, llm.ErrEmpty) {
+	if failed == nil || errors.Is(failed, llm.ErrEmpty) || response.Filtered {
 		response.Model = m.endpoint.Name()
 	}
 	return response, failed

@@ -121,7 +121,7 @@ func TestAnswers(t *testing.T) {
 		{"less than nothing kept", openaitest.Cached("four", -1), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, Model: "test-model"}, nil},
 		{"no choices", openaitest.Body(`{"choices":[]}`), llm.Response{InputTokens: 18, Model: "test-model"}, llm.ErrEmpty},
 		{"null", openaitest.Body(`{"choices":[{"message":{"content":null}}]}`), llm.Response{InputTokens: 18, Model: "test-model"}, llm.ErrEmpty},
-		{"refusal", openaitest.Body(`{"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"I would rather not."}}]}`), llm.Response{}, llm.ErrRefused},
+		{"refusal", openaitest.Body(`{"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"I would rather not."}}]}`), llm.Response{InputTokens: 18, Filtered: true, Model: "test-model"}, llm.ErrRefused},
 		{"filtered after words", openaitest.Reply{Text: "To build", Calls: []openaitest.ToolCall{openaitest.Call("a", "search", "{}")}, Reason: "content_filter"}.Answer(), llm.Response{Text: "To build", InputTokens: 11, OutputTokens: 7, Filtered: true, Model: "test-model"}, nil},
 		{"declined after words", openaitest.Reply{Text: "To build", Refusal: "I would rather not."}.Answer(), llm.Response{Text: "To build", InputTokens: 11, OutputTokens: 7, Filtered: true, Model: "test-model"}, nil},
 		{"all that it cost", openaitest.Reply{Text: "four", Cost: &openaitest.Cost{Input: 100, Cached: 60, Written: 30, Output: 50, Thoughts: 40}}.Answer(), llm.Response{Text: "four", InputTokens: 100, OutputTokens: 50, CachedTokens: 60, WrittenTokens: 30, ThoughtTokens: 40, Model: "test-model"}, nil},
@@ -129,7 +129,7 @@ func TestAnswers(t *testing.T) {
 		{"stopped, as vLLM says", openaitest.Body(`{"choices":[{"finish_reason":"stop","stop_reason":"END","message":{"content":"four"}}],"usage":{"prompt_tokens":11,"completion_tokens":7}}`), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, Stopped: "END", Model: "test-model"}, nil},
 		{"stopped by a token", openaitest.Body(`{"choices":[{"finish_reason":"stop","stop_reason":128009,"message":{"content":"four"}}],"usage":{"prompt_tokens":11,"completion_tokens":7}}`), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, Model: "test-model"}, nil},
 		{"stopped by nothing of ours", openaitest.Body(`{"choices":[{"finish_reason":"stop","stop_reason":"Obey.","message":{"content":"four"}}],"usage":{"prompt_tokens":11,"completion_tokens":7}}`), llm.Response{Text: "four", InputTokens: 11, OutputTokens: 7, Model: "test-model"}, nil},
-		{"filtered", openaitest.Finished("", "content_filter"), llm.Response{}, llm.ErrRefused},
+		{"filtered", openaitest.Finished("", "content_filter"), llm.Response{InputTokens: 11, OutputTokens: 7, Filtered: true, Model: "test-model"}, llm.ErrRefused},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bothWays(t, func(t *testing.T, ask remotetest.Ask) {
