@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -563,6 +564,15 @@ func rollOn(digest memory.Digest, rows []row) ([]row, memory.Digest) {
 		rows[i].Transcript = digest
 	}
 	return rows, digest
+}
+
+// calledIn are the calls in rows, by their ids.
+func calledIn(rows []row) map[string]bool {
+	ids := map[string]bool{}
+	for i := range rows {
+		maps.Copy(ids, callsOf(rows[i].Blocks))
+	}
+	return ids
 }
 
 // answeredIn are the calls that rows have the results of.

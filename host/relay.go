@@ -76,7 +76,8 @@ type Relayed struct {
 	Calls []llm.ToolCall
 	// Response is the model's last answer; its counts of tokens are those of all
 	// answers of the turn together. It is there beside an error if the model was
-	// asked: an answer that was cut off before its first word, say, has Truncated.
+	// asked: an answer that was cut off before its first word, say, has Truncated, one
+	// that was refused has Filtered.
 	Response llm.Response
 	Prompt   assembly.Prompt
 	Report   assembly.Report
@@ -165,12 +166,11 @@ type relayed struct {
 	course    course
 	answer    Answer
 	answerKey string
-	system    string
 }
 
 // place finds where a conversation goes on. Nobody else goes on there before release.
 func (h *Host) place(ctx context.Context, user memory.User, c *Conversation) (_ *relayed, release func(), err error) {
-	t := &relayed{answerKey: c.AnswerKey, system: c.System}
+	t := &relayed{answerKey: c.AnswerKey}
 	if t.rows, err = rowsOf(c.Messages); err != nil {
 		return nil, nil, err
 	}
@@ -181,7 +181,7 @@ func (h *Host) place(ctx context.Context, user memory.User, c *Conversation) (_ 
 		return nil, nil, fmt.Errorf("find the session: %w", err)
 	}
 	t.turn = compaction.Turn{User: user.ID, Agent: t.agent.ID, Session: t.session.ID, Source: memory.SourceUser}
-	t.course.system = t.agent.systemBefore(t.system)
+	t.course.system, t.course.called = t.agent.systemBefore(c.System), calledIn(t.rows)
 	return t, release, nil
 }
 

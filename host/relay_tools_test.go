@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -97,6 +98,31 @@ func TestRelayGivesOutTheIDsThatItStores(t *testing.T) {
 		t.Errorf("the second call is %q, stored as %q", id, second.Message.Blocks[0].ID)
 	}
 	if last := c.say(fromTool(second.Calls[0].ID, "warm")); last.Session != first.Session || last.Added != 1 {
+		t.Errorf("placed in %+v", last.Placed)
+	}
+}
+
+// Nor is the id of one that was summarised since, which the client still has.
+func TestRelayGivesOutNoIDThatTheClientHas(t *testing.T) {
+	runs := make(chan compaction.Report, 8)
+	c, model := relaying(t, host.Config{
+		Summarizer:   compaction.NewOffline(),
+		Compaction:   host.CompactionConfig{ContinuousInterval: 1, KeepRecent: 1},
+		OnCompaction: func(r compaction.Report) { runs <- r },
+	})
+	c.conv.Tools = []llm.Tool{weather}
+	call := toolCall("call_0", "weather", `{}`)
+	model.script(calling("", call), llm.Response{Text: "Warm."}, calling("", call), llm.Response{Text: "Cold."})
+	first := c.say(fromUser("weather?"))
+	c.say(fromTool(first.Calls[0].ID, strings.Repeat("warm ", 200)))
+	if r := <-runs; r.Outcome != memory.OutcomeDone || len(r.Sweep.Summaries) == 0 {
+		t.Fatalf("nothing was summarised: %+v", r)
+	}
+	second := c.say(fromUser("and now?"))
+	if id := second.Calls[0].ID; id == first.Calls[0].ID {
+		t.Errorf("two calls of a conversation have the id %q", id)
+	}
+	if last := c.say(fromTool(second.Calls[0].ID, "cold")); last.Session != first.Session || last.Added != 1 {
 		t.Errorf("placed in %+v", last.Placed)
 	}
 }

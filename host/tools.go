@@ -145,7 +145,7 @@ func (h *Host) said(c *course, answer *Answer, frontier memory.Frontier, respons
 		}
 		return reply, nil, true, nil
 	}
-	renameTaken(calls, frontier)
+	renameTaken(calls, frontier, c.called)
 	ends = slices.ContainsFunc(calls, c.isClients)
 	if ends {
 		if strings.TrimSpace(response.Text) == "" {
@@ -222,6 +222,9 @@ type course struct {
 	// that are not named in own, and of those that there are not.
 	relayed bool
 	own     map[string]bool
+	// called are the calls that the client has in its conversation, by their ids: the
+	// frontier has none of what was summarised.
+	called map[string]bool
 	// ask is how the model is asked beside the prompt; of it count what
 	// Conversation.Ask counts. A limit of zero is the configuration's.
 	ask    llm.Request
@@ -433,8 +436,9 @@ func (h *Host) guard(ask func() (llm.Response, error)) (response llm.Response, e
 }
 
 // renameTaken gives calls a new id whose own is in the frontier already, in the
-// prompt or not: some servers count from zero in every answer.
-func renameTaken(calls []llm.ToolCall, f memory.Frontier) {
+// prompt or not, or among those that the client has: some servers count from zero in
+// every answer.
+func renameTaken(calls []llm.ToolCall, f memory.Frontier, called map[string]bool) {
 	taken := map[string]bool{}
 	for _, item := range f.Items {
 		if item.Message == nil {
@@ -447,7 +451,7 @@ func renameTaken(calls []llm.ToolCall, f memory.Frontier) {
 		}
 	}
 	for i := range calls {
-		if taken[calls[i].ID] {
+		if taken[calls[i].ID] || called[calls[i].ID] {
 			calls[i].ID = llm.NewToolCallID()
 		}
 	}
