@@ -91,6 +91,32 @@ type blockJSON struct {
 	File    json.RawMessage   `json:"file,omitempty"`
 }
 
+// MaxInputDepth bounds how deep Block.Input nests: what a decoder of JSON that gives
+// up at some depth would refuse, with all that it stands in, is never stored.
+const MaxInputDepth = 1000
+
+// nestsDeeper reports whether a JSON text, which need not be valid, nests deeper than
+// that.
+func nestsDeeper(text []byte, than int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > than {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
 // MarshalJSON writes an object with "type" and the fields of that type.
 func (b Block) MarshalJSON() ([]byte, error) {
 	if b.original != nil {
@@ -102,6 +128,9 @@ func (b Block) MarshalJSON() ([]byte, error) {
 	out := blockJSON{Type: b.Type, ID: b.ID, Name: b.Name, Input: b.Input, IsError: b.IsError}
 	if !b.File.IsZero() {
 		out.File = json.RawMessage(`"` + b.File.String() + `"`)
+	}
+	if nestsDeeper(b.Input, MaxInputDepth) {
+		return nil, fmt.Errorf("input nests deeper than %d: %w", MaxInputDepth, ErrInvalid)
 	}
 	var verbatim json.RawMessage
 	switch b.Type {

@@ -78,6 +78,8 @@ func TestBlocksThatCannotBeMade(t *testing.T) {
 		"broken input":    memory.ToolCall("1", "t", json.RawMessage(`{"a":`)),
 		"two inputs":      memory.ToolCall("1", "t", json.RawMessage(`{} {}`)),
 		"a list as one":   memory.ToolCall("1", "t", json.RawMessage(`[]`)),
+		"a deep input":    memory.ToolCall("1", "t", json.RawMessage(`{"a":`+strings.Repeat("[", 9998)+strings.Repeat("]", 9998)+`}`)),
+		"deep thoughts":   memory.Thinking("anthropic", "", json.RawMessage(strings.Repeat("[", 9998)+strings.Repeat("]", 9998))),
 		"null as one":     memory.ToolCall("1", "t", json.RawMessage(`null`)),
 	} {
 		if _, err := b.MarshalJSON(); !errors.Is(err, memory.ErrInvalid) {

@@ -94,6 +94,7 @@ func TestChatBadInput(t *testing.T) {
 		"a call without an id":    {saying(hello + "," + call(`""`, `"{}"`) + "," + hello), "messages[1].tool_calls[0].id"},
 		"a call of a list":        {saying(hello + "," + call(`"a"`, `"[]"`) + "," + hello), "messages[1].tool_calls[0].function.arguments"},
 		"a call of half":          {saying(hello + "," + call(`"a"`, `"{"`) + "," + hello), "messages[1].tool_calls[0].function.arguments"},
+		"a call too deep":         {saying(hello + "," + call(`"a"`, `"{\"a\":`+strings.Repeat("[", 9998)+strings.Repeat("]", 9998)+`}"`) + "," + hello), "messages[1].tool_calls[0].function.arguments"},
 		"a call of an object":     {saying(hello + "," + call(`"a"`, `{}`) + "," + hello), "messages.tool_calls.function.arguments"},
 		"the same call twice":     {saying(hello + "," + call(`"a"`, `"{}"`) + "," + hello + "," + call(`"a"`, `"{}"`) + "," + hello), "messages[3].tool_calls[0].id"},
 		"an older call":           {saying(hello + `,{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},` + hello), "messages[1].function_call"},

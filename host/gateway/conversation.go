@@ -59,6 +59,8 @@ func toolCall(id, name string, input json.RawMessage, atID, atName, atInput stri
 		return memory.Block{}, badf(atName, "the name of a tool is 1 to 64 letters, digits, '_' or '-'")
 	case first(input) != '{' || !json.Valid(input):
 		return memory.Block{}, badf(atInput, "it is not a JSON object")
+	case llm.ToolInputTooDeep(input):
+		return memory.Block{}, badf(atInput, "it nests deeper than %d", llm.MaxToolDepth)
 	}
 	return memory.ToolCall(id, name, input), nil
 }

@@ -52,6 +52,9 @@ const (
 	MaxToolCalls = 32
 	// MaxToolInput bounds the bytes of one call's Input: a whole file may be in it.
 	MaxToolInput = 512 << 10
+	// MaxToolDepth bounds how deep it nests: decoders give up at some depth, of it and
+	// of what it stands in.
+	MaxToolDepth = 56
 
 	maxToolName = 64
 	maxToolID   = 64
@@ -62,6 +65,7 @@ const (
 	faultName    = "the name of a tool is 1 to 64 letters, digits, '_' or '-'"
 	faultInput   = "the arguments are not a JSON object"
 	faultTooLong = "the arguments are longer than 512 KiB"
+	faultTooDeep = "the arguments nest deeper than 56"
 
 	nameless = "unknown"
 )
@@ -104,8 +108,32 @@ func parseInput(sent json.RawMessage) (input json.RawMessage, fault string) {
 		return empty, ""
 	case input[0] != '{' || !json.Valid(input):
 		return empty, faultInput
+	case ToolInputTooDeep(input):
+		return empty, faultTooDeep
 	}
 	return input, ""
+}
+
+// ToolInputTooDeep reports whether the input of a call, valid JSON, nests deeper than
+// MaxToolDepth.
+func ToolInputTooDeep(input []byte) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(input); i++ {
+		switch c := input[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > MaxToolDepth {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
 }
 
 // ValidToolName reports whether name has the form of a tool's.

@@ -24,6 +24,8 @@ func TestParseToolCalls(t *testing.T) {
 		"no object":       {"a", "search", `["q"]`, llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage(`{}`)}, true},
 		"two objects":     {"a", "search", `{} {}`, llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage(`{}`)}, true},
 		"too deep":        {"a", "search", `{"q":` + strings.Repeat("[", 1<<15), llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage(`{}`)}, true},
+		"deep":            {"a", "search", `{"q":` + strings.Repeat("[", llm.MaxToolDepth-1) + `"[{"` + strings.Repeat("]", llm.MaxToolDepth-1) + `}`, llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage(`{"q":` + strings.Repeat("[", llm.MaxToolDepth-1) + `"[{"` + strings.Repeat("]", llm.MaxToolDepth-1) + `}`)}, false},
+		"a bit too deep":  {"a", "search", `{"q":` + strings.Repeat("[", llm.MaxToolDepth) + strings.Repeat("]", llm.MaxToolDepth) + `}`, llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage(`{}`)}, true},
 		"too long":        {"a", "search", `{"q":"` + long + `"}`, llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage(`{}`)}, true},
 		"not UTF-8":       {"a", "search", "{\"q\":\"\xff\"}", llm.ToolCall{ID: "a", Name: "search", Input: json.RawMessage(`{"q":"` + "\ufffd" + `"}`)}, false},
 		"no id":           {"", "search", "{}", llm.ToolCall{Name: "search", Input: json.RawMessage(`{}`)}, false},
