@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host"
@@ -132,6 +133,20 @@ func handProblem(failed *abi.Error, said boundary.Content, admin bool) *problem 
 // logged are statuses that an operator wants to know the reason of.
 func (p *problem) logged() bool { return p.Status >= http.StatusInternalServerError }
 
+// refusalOf returns how the mount that a request is for refuses it; nil for one
+// that takes problem details. Where there is no route, a person who typed an address
+// is told by the front page's mount.
+func (s *server) refusalOf(r *http.Request) refusal {
+	_, pattern := s.routes.Handler(r)
+	if pattern == "" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		pattern = frontPage
+	}
+	return s.refusals[pattern]
+}
+
+// frontPage is the pattern of the page at the root.
+const frontPage = "GET /{$}"
+
 // fail answers with what an error is to the outside.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p, known := problemOf(err)
@@ -146,8 +161,8 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
-	if _, pattern := s.routes.Handler(r); s.refusals[pattern] != nil {
-		s.refusals[pattern](w, r, p.Status, p.Detail)
+	if refuse := s.refusalOf(r); refuse != nil {
+		refuse(w, r, p.Status, p.Detail)
 		return
 	}
 	body, err := encodeJSON(p)

@@ -278,6 +278,17 @@ func TestNoSuchPage(t *testing.T) {
 		page.status = http.StatusOK
 		checkPage(t, path, page)
 	}
+	// A person who mistypes an address gets a page, a program an answer that it can read.
+	for path, status := range map[string]int{"/nope": http.StatusNotFound, "/login/": http.StatusNotFound, "/logout": http.StatusMethodNotAllowed} {
+		page := b.get(path, "Accept", "text/html,*/*;q=0.8").want(t, path, status).says(t, path, http.StatusText(status), "Overview")
+		if got := page.header.Get("Content-Type"); got != "text/html; charset=utf-8" {
+			t.Errorf("%s: a person gets %s", path, got)
+		}
+		if got := b.get(path).want(t, path, status).header.Get("Content-Type"); got != "application/problem+json" {
+			t.Errorf("%s: a program gets %s", path, got)
+		}
+	}
+	h.visitor(t).get("/nope", "Accept", "text/html").want(t, "without a login", http.StatusSeeOther)
 	h.visitor(t).get("/hands/x").want(t, "without a login", http.StatusSeeOther)
 	b.get("/users/"+h.anna.ID.String()+"/sessions", "HX-Request", "true").want(t, "a page for a script", http.StatusOK)
 	if part := b.get("/hands/x/y", "HX-Request", "true").want(t, "a part", http.StatusNotFound); part.body != "There is no such page." {
