@@ -3,8 +3,10 @@ package dashboard
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/host/control"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -63,6 +65,8 @@ func (s *site) login(w http.ResponseWriter, r *http.Request, _ viewer) error {
 	case err != nil:
 		return err
 	}
+	// The browser forgets the cookie that it had: nobody else is to have it either.
+	s.logins.Logout(r)
 	http.SetCookie(w, cookie)
 	http.Redirect(w, r, next, http.StatusSeeOther)
 	return nil
@@ -117,6 +121,13 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		return refused(http.StatusBadRequest, "The form cannot be read.")
+	}
+	// Pages are UTF-8, and so is what browsers send from them. What is not would be
+	// stored as something else than was sent.
+	for _, values := range r.PostForm {
+		if slices.ContainsFunc(values, func(text string) bool { return !utf8.ValidString(text) }) {
+			return refused(http.StatusBadRequest, "The form cannot be read: it is not UTF-8.")
+		}
 	}
 	return nil
 }

@@ -188,7 +188,29 @@ func TestForms(t *testing.T) {
 	h := open(t)
 	b := h.visitor(t)
 	b.post("/login", url.Values{"token": {strings.Repeat("x", 2<<20)}}).want(t, "a large form", http.StatusRequestEntityTooLarge)
+	b.post("/users/"+h.anna.ID.String()+"/chat", url.Values{"text": {"a\xffb"}}).want(t, "no UTF-8", http.StatusBadRequest)
 	b.post("/login?%zz=1", url.Values{"token": {"x"}}).want(t, "a broken query", http.StatusBadRequest)
 	b.post("/login", url.Values{"token": {"x"}}, "Content-Type", "application/json").want(t, "no form", http.StatusUnauthorized)
 	b.do(http.MethodPut, "/login", url.Values{}).want(t, "another method", http.StatusMethodNotAllowed)
+}
+
+// Who logs in again leaves no cookie behind that would still let somebody in.
+func TestLoginAgain(t *testing.T) {
+	h := open(t)
+	secret, _ := h.token(t, h.anna, control.UserScope(h.anna.ID))
+	b := h.visitor(t)
+	cookie := func() string {
+		t.Helper()
+		in := b.post("/login", url.Values{"token": {secret}}).want(t, "login", http.StatusSeeOther)
+		set, err := http.ParseSetCookie(in.header.Get("Set-Cookie"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set.Name + "=" + set.Value
+	}
+	first, second := cookie(), cookie()
+	h.visitor(t).get("/", "Cookie", first).want(t, "the first", http.StatusSeeOther)
+	h.visitor(t).get("/", "Cookie", second).want(t, "the second", http.StatusOK)
+	b.post("/login", url.Values{"token": {"wrong"}}).want(t, "wrong token", http.StatusUnauthorized)
+	b.get("/").want(t, "after a wrong token", http.StatusOK)
 }
