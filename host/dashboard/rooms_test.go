@@ -291,6 +291,16 @@ func TestTopics(t *testing.T) {
 	if _, there := held[`a/../b?c#d%2f"<b>`]; there || held["new / one"] != "Is new." {
 		t.Errorf("held %v", held)
 	}
+	// What somebody wrote about a topic that another page deleted is not lost.
+	late := edit("content", "Lives in the hills.")
+	b.post(at+"/topic/delete", url.Values{"name": {"home"}}).want(t, "delete", http.StatusSeeOther)
+	page = b.post(at+"/topic", late).want(t, "a change of what was deleted", http.StatusUnprocessableEntity)
+	page.says(t, "a change of what was deleted", "The topic was deleted meanwhile.", "Lives in the hills.")
+	page.status = http.StatusOK
+	checkPage(t, "a change of what was deleted", page)
+	if _, there := h.held(t, h.anna)["home"]; there {
+		t.Error("a change brings back what was deleted")
+	}
 	if err := h.store.DeleteSession(t.Context(), h.anna.ID, session.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +432,7 @@ func TestUsers(t *testing.T) {
 	for _, path := range []string{"/users", "/users?page=2", "/users?page=3"} {
 		page := b.get(path)
 		checkPage(t, path, page)
-		for _, m := range regexp.MustCompile(`<th scope="row"><a[^>]*>([^<]+)</a>`).FindAllStringSubmatch(page.body, -1) {
+		for _, m := range regexp.MustCompile(`<th scope="row"[^>]*><a[^>]*>([^<]+)</a>`).FindAllStringSubmatch(page.body, -1) {
 			seen[m[1]] = true
 		}
 	}

@@ -108,8 +108,8 @@ type memoryData struct {
 	Memory []topics
 	Pager  pager
 	Empty  bool
-	// Name and Content are what was filled in.
-	Name, Content string
+	// Agent, Name and Content are what was filled in.
+	Agent, Name, Content string
 	// Export is where the file is.
 	Export string
 	// Confirm says what to type to delete all.
@@ -212,6 +212,9 @@ type shownSource struct {
 	Path, Text string
 }
 
+// errNoTopic says that a topic is not there, or not any more.
+var errNoTopic = refused(http.StatusNotFound, "Nothing is remembered of that topic.")
+
 // topicNamed reads which topic a request is about.
 func (s *site) topicNamed(values url.Values) (agent host.AgentInfo, name string, err error) {
 	if chosen := values.Get("agent"); chosen != "" {
@@ -239,7 +242,7 @@ func (s *site) showTopic(w http.ResponseWriter, r *http.Request, v viewer, statu
 		return err
 	}
 	if len(found) == 0 {
-		return refused(http.StatusNotFound, "Nothing is remembered of that topic.")
+		return errNoTopic
 	}
 	data.Tabs = v.tabs("")
 	data.TopicHistory = memory.WithHistory(name, found, s.now())
@@ -300,10 +303,16 @@ func (s *site) putTopic(w http.ResponseWriter, r *http.Request, v viewer) error 
 	wrong := func(detail string) error {
 		if isNew {
 			return s.showMemory(w, r, v, http.StatusUnprocessableEntity, memoryData{
-				userData: userData{Wrong: detail}, Name: form("name"), Content: form("content"), Confirm: v.confirmMemory()})
+				userData: userData{Wrong: detail}, Agent: agent.Name, Name: form("name"), Content: form("content"), Confirm: v.confirmMemory()})
 		}
-		return s.showTopic(w, r, v, http.StatusUnprocessableEntity, agent, name, topicData{
+		err := s.showTopic(w, r, v, http.StatusUnprocessableEntity, agent, name, topicData{
 			userData: userData{Wrong: detail}, Content: form("content"), Expires: form("expires")})
+		if !errors.Is(err, errNoTopic) || strings.TrimSpace(form("content")) == "" {
+			return err
+		}
+		return s.showMemory(w, r, v, http.StatusUnprocessableEntity, memoryData{
+			userData: userData{Wrong: "The topic was deleted meanwhile. Here are your words, should they be remembered again."},
+			Agent:    agent.Name, Name: name, Content: form("content"), Confirm: v.confirmMemory()})
 	}
 	switch {
 	case isNew && errors.Is(err, memory.ErrInvalid):
@@ -364,7 +373,7 @@ func (s *site) deleteTopic(w http.ResponseWriter, r *http.Request, v viewer) err
 		return err
 	}
 	if _, err := s.store.DeleteTopic(r.Context(), v.User.ID, agent.ID, name); errors.Is(err, memory.ErrNotFound) {
-		return refused(http.StatusNotFound, "Nothing is remembered of that topic.")
+		return errNoTopic
 	} else if err != nil {
 		return err
 	}
