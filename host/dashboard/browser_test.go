@@ -370,7 +370,11 @@ func (b *tab) heard(event any) {
 		}
 	case *runtime.EventConsoleAPICalled:
 		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
-			complain("the console says: %v", e.Args)
+			var said []string
+			for _, arg := range e.Args {
+				said = append(said, string(arg.Value)+arg.Description)
+			}
+			complain("the console says: %s", strings.Join(said, " "))
 		}
 	case *runtime.EventExceptionThrown:
 		complain("a script fails: %s", e.ExceptionDetails.Text)
@@ -646,6 +650,11 @@ func (f *furnished) chatStreams(t *testing.T) {
 		until(`document.getElementById("saying").textContent === "One moment, "`), chromedp.Click(css("#cancel")),
 		chromedp.WaitVisible(css("#chat-wrong")))
 	b.says("Stopped")
+	// What was not taken is not lost: here the session is gone since the page was made.
+	b.expect("404")
+	b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("say").dataset.session = "`+memory.NewID[memory.SessionID]().String()+`"`),
+		chromedp.SendKeys(css("#text"), "Words of mine."), chromedp.Click(css("#send")), until(`document.getElementById("chat-wrong").innerText.includes("no such session")`),
+		until(`document.getElementById("text").value === "Words of mine."`))
 }
 
 // tabTo moves the focus with the key alone until it is on what matches the selector.
@@ -721,6 +730,16 @@ func (f *furnished) sessions(t *testing.T) {
 	b.says("The user lives in Oslo", "And on Tuesday?")
 	b.do(chromedp.Click(css(".item.summary .opens > summary")), until(`document.querySelector("main").innerText.includes("I live in Oslo with two cats.")`))
 	b.untouched()
+	// A part that does not come says why, to whoever sees and to whoever hears.
+	b.open(b.at("sessions", f.talk.String()))
+	b.expect("404")
+	b.do(chromedp.Evaluate[chromedp.Void](`
+			const opens = [...document.querySelectorAll(".item.summary .opens")].at(-1), other = opens.cloneNode(true);
+			other.setAttribute("hx-get", "`+b.at("sessions", f.talk.String(), "summaries", "gone")+`");
+			opens.replaceWith(other);
+			htmx.process(other)`),
+		chromedp.Click(css(".item.summary .opens > summary")), chromedp.WaitVisible(css(".opened > .trouble[role=alert]")))
+	b.says("That did not work: There is no such summary.")
 	b.open(b.at("sessions", f.talk.String(), "timeline"))
 	b.says("manual")
 	b.open(b.at("sessions", f.talk.String(), "context"))

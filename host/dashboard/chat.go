@@ -173,14 +173,18 @@ func (s *site) say(w http.ResponseWriter, r *http.Request, v viewer) error {
 	}
 	answer, err := s.host.Send(r.Context(), m)
 	if err != nil {
-		if answer.Session.IsZero() || r.Context().Err() != nil || errors.Is(err, memory.ErrWiped) {
+		if r.Context().Err() != nil || errors.Is(err, memory.ErrWiped) {
 			return err
 		}
-		// What was said is stored: the page shows it, and why it has no answer.
 		status, detail, known := control.StatusOf(err)
 		if !known || status >= http.StatusInternalServerError {
 			s.log.ErrorContext(r.Context(), "turn failed", "session", answer.Session, "error", err)
 		}
+		if answer.Session.IsZero() {
+			// Nothing is stored: what was said stays in the form.
+			return s.showChat(w, r, v, session, status, chatPage{Agent: m.Agent, Text: m.Text, Wrong: "Nothing was sent: " + detail + "."})
+		}
+		// What was said is stored: the page shows it, and why it has no answer.
 		if session, err = s.store.Session(r.Context(), v.User.ID, answer.Session); err != nil {
 			return err
 		}

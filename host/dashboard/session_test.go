@@ -60,7 +60,8 @@ func TestChatFails(t *testing.T) {
 	chat := "/users/" + h.anna.ID.String() + "/chat"
 	page := b.post(chat, url.Values{"text": {"  \n"}}).want(t, "nothing said", http.StatusBadRequest)
 	page.says(t, "nothing said", "Say something first.")
-	b.post(chat, url.Values{"text": {"hello"}, "agent": {"nobody"}}).want(t, "unknown agent", http.StatusNotFound)
+	page = b.post(chat, url.Values{"text": {"kept words"}, "agent": {"nobody"}}).want(t, "unknown agent", http.StatusNotFound)
+	page.says(t, "unknown agent", "Nothing was sent: ", "kept words")
 	h.model.say("", fmt.Errorf("down: %w", llm.ErrUnavailable))
 	page = b.post(chat, url.Values{"text": {"hello"}}).want(t, "no model", http.StatusBadGateway)
 	page.says(t, "no model", "hello", "There is no answer: "+llm.ErrUnavailable.Error())

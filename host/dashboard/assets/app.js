@@ -13,6 +13,15 @@
 		if (at) at.textContent = text;
 	}
 
+	// trouble says, where a part of the page was to come, why it did not.
+	function trouble(e, text) {
+		const note = document.createElement("p");
+		note.className = "wrong trouble";
+		note.setAttribute("role", "alert");
+		note.textContent = text;
+		e.detail.target.prepend(note);
+	}
+
 	document.addEventListener("DOMContentLoaded", () => {
 		const toggle = document.getElementById("theme");
 		const name = () => { toggle.textContent = dark() ? "Light theme" : "Dark theme"; };
@@ -33,8 +42,9 @@
 		}
 		const form = document.getElementById("say");
 		if (form) converse(form);
-		document.body.addEventListener("htmx:responseError", (e) => say("That did not work: " + (e.detail.xhr.responseText || "error").slice(0, 200)));
-		document.body.addEventListener("htmx:sendError", () => say("The server cannot be reached."));
+		document.body.addEventListener("htmx:beforeRequest", (e) => e.detail.target.querySelector(":scope > .trouble")?.remove());
+		document.body.addEventListener("htmx:responseError", (e) => trouble(e, "That did not work: " + (e.detail.xhr.responseText || "error").slice(0, 200)));
+		document.body.addEventListener("htmx:sendError", (e) => trouble(e, "The server cannot be reached."));
 	});
 
 	// converse sends what is said to the control API, shows the answer as it comes,
@@ -72,8 +82,9 @@
 			} catch (err) {
 				failure = err.name === "AbortError" ? "Stopped: there is no answer. What you said is kept." : "The server cannot be reached.";
 			}
+			let kept = false;
 			try {
-				await stored(form);
+				kept = await stored(form);
 			} catch { failure = failure || "What was stored cannot be shown: load the page again."; }
 			own.remove();
 			live.hidden = cancel.hidden = true;
@@ -82,7 +93,7 @@
 			if (failure) {
 				wrong.textContent = failure;
 				wrong.hidden = false;
-				if (!form.dataset.session) text.value = said;
+				if (!kept && !text.value) text.value = said;
 			}
 			text.focus();
 		});
@@ -133,10 +144,11 @@
 			if (at("agent")) at("agent").disabled = true;
 		}
 
-		// stored adds what the server has stored since the last message of the page.
+		// stored adds what the server has stored since the last message of the page, and
+		// returns whether that was anything.
 		async function stored(form) {
-			if (!form.dataset.session) return;
-			let lines;
+			if (!form.dataset.session) return false;
+			let lines, any = false;
 			do {
 				const answer = await fetch(form.dataset.here + "/" + form.dataset.session + "/since?after=" + talk.dataset.last, { headers: { "HX-Request": "true" } });
 				if (!answer.ok) throw new Error(answer.status);
@@ -146,11 +158,13 @@
 				if (fill) at("fill").replaceChildren(...fill.childNodes);
 				lines = part.content.querySelector("[data-last]");
 				if (lines) {
+					any = true;
 					talk.dataset.last = lines.dataset.last;
 					talk.append(lines);
 					lines.lastElementChild.scrollIntoView({ block: "nearest" });
 				}
 			} while (lines && "more" in lines.dataset);
+			return any;
 		}
 	}
 
