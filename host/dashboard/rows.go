@@ -145,11 +145,14 @@ func imageNote(b memory.Block) string {
 	return "An image."
 }
 
+// whoRefreshes speaks where hands brought the context up to date.
+const whoRefreshes = "context refresh"
+
 // messageRow returns a message of a session, cut after limit bytes.
 func messageRow(v viewer, m memory.Message, limit int) row {
 	r := row{Kind: "message", Who: string(m.Role), At: m.At, Tokens: gauge{Label: "Tokens", Value: m.Tokens}, Source: m.Source, Trust: m.Trust, Count: 1}
 	if m.IsRefresh() {
-		r.Kind, r.Who = "refresh", "context refresh"
+		r.Kind, r.Who = "refresh", whoRefreshes
 	}
 	var cut bool
 	if r.Pieces, cut = piecesOf(m.Blocks, limit); cut {

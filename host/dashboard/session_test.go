@@ -84,7 +84,11 @@ func TestSearch(t *testing.T) {
 	list := "/users/" + h.anna.ID.String() + "/sessions"
 	page := b.get(list+"?q=garden").want(t, "search", http.StatusOK)
 	checkPage(t, list, page)
-	page.says(t, "search", "Found", "question 0 about the garden", "summary")
+	page.says(t, "search", "Found", "question 0 about the garden", "summary in "+strings.Join(strings.Fields(markup), " ")[:20])
+	if strings.Contains(textOf(t, page.body), "summary summary") {
+		t.Error("a summary is said to be one twice")
+	}
+	b.get(list+"?q=appointment").want(t, "search", http.StatusOK).says(t, "search", "context refresh message")
 	where := sessionPath(session) + "/messages?page=1#m-3"
 	if !strings.Contains(page.body, where) {
 		t.Errorf("no hit leads to %s", where)

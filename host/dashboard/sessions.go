@@ -53,7 +53,9 @@ type sessionList struct {
 type hit struct {
 	row
 	Path, Where string
-	Beside      bool
+	// In is what its session is called.
+	In     string
+	Beside bool
 }
 
 func (s *site) sessions(w http.ResponseWriter, r *http.Request, v viewer) error {
@@ -145,20 +147,34 @@ func (s *site) search(ctx context.Context, v viewer, list *sessionList) error {
 		return err
 	}
 	list.More = len(found.Hits) == pageSize
+	labels := map[memory.SessionID]string{}
 	for _, f := range found.Hits {
-		h := hit{Beside: f.Beside}
+		if _, ok := labels[f.Session]; !ok {
+			session, err := s.store.Session(ctx, v.User.ID, f.Session)
+			if err != nil && !errors.Is(err, memory.ErrNotFound) {
+				return err
+			} else if err == nil {
+				labels[f.Session] = labelOf(session)
+			}
+		}
+		if labels[f.Session] == "" {
+			continue // it was deleted meanwhile
+		}
+		h := hit{Beside: f.Beside, In: labels[f.Session]}
 		h.row = row{Kind: string(f.Kind), Who: string(f.Kind), At: f.At, Until: f.Until, Tokens: gauge{Label: "Tokens", Value: f.Tokens}, Source: f.Source, Trust: f.Trust}
 		h.Pieces, _ = piecesOf(f.Excerpt, 4*previewBytes)
 		session := []any{"sessions", f.Session}
 		switch f.Kind {
 		case memory.TextMessage:
-			h.Who = string(f.Role)
+			if h.Who = string(f.Role); f.Source == memory.SourceContextInjection {
+				h.Who = whoRefreshes
+			}
 			h.Path = v.Path(append(session, "messages")...) + "?page=" + strconv.FormatInt((f.Seq-1)/pageSize+1, 10) + "#m-" + strconv.FormatInt(f.Seq, 10)
 			h.Where = "message " + strconv.FormatInt(f.Seq, 10)
 		case memory.TextSummary:
-			h.Path, h.Where = v.Path(append(session, "summaries", f.ID)...), "summary"
+			h.Path = v.Path(append(session, "summaries", f.ID)...)
 		default:
-			h.Path, h.Where = v.Path(session...), "file "+f.Name
+			h.Path, h.Where = v.Path(session...), f.Name
 		}
 		list.Hits = append(list.Hits, h)
 	}
