@@ -35,8 +35,17 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Patterns are what New's handler is to be mounted at.
-var Patterns = []string{"/v1/"}
+// Patterns are what New's handler is to be mounted at: the routes that there are, so
+// that who counts requests tells them apart, and all that is none below /v1.
+var Patterns = patterns()
+
+func patterns() []string {
+	all := []string{"/v1/"}
+	for _, route := range routes {
+		all = append(all, route.pattern)
+	}
+	return all
+}
 
 // SessionHeader names the session in a request, as host.Conversation.Session, and
 // says in the answer which one it was, by its id.
