@@ -187,7 +187,7 @@ func (o *observed) answered(ctx context.Context, span trace.Span, method string,
 	}
 	if route == noRouteLabel {
 		// Its word is one of a few, or the caller's own.
-		attrs = append(attrs, slog.String("method", strconv.QuoteToASCII(shortMethod(method))))
+		attrs = append(attrs, slog.String("method", shortMethod(method)))
 	}
 	if v.token != "" {
 		attrs = append(attrs, slog.String("token", v.token))

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -130,6 +131,9 @@ func tooLarge() *fault {
 func decode(data []byte, v any) error {
 	if err := bounded(data); err != nil {
 		return err
+	}
+	if !utf8.Valid(data) {
+		return badf("", "the body is not UTF-8")
 	}
 	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) == 0 || first[0] != '{' {
 		return badf("", "the body is not a JSON object")

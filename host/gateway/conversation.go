@@ -57,6 +57,8 @@ func toolCall(id, name string, input json.RawMessage, atID, atName, atInput stri
 		return memory.Block{}, badf(atID, "the id of a call is 1 to 64 letters, digits, '_', '-', '.' or ':'")
 	case !llm.ValidToolName(name):
 		return memory.Block{}, badf(atName, "the name of a tool is 1 to 64 letters, digits, '_' or '-'")
+	case len(input) > llm.MaxToolInput:
+		return memory.Block{}, badf(atInput, "it is longer than %d bytes", llm.MaxToolInput)
 	case first(input) != '{' || !json.Valid(input):
 		return memory.Block{}, badf(atInput, "it is not a JSON object")
 	case llm.ToolInputTooDeep(input):

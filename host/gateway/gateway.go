@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -120,7 +121,11 @@ func (s *server) handler() http.Handler {
 			return dialectOf(r)
 		}
 		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := route.handle(s, w, r); err != nil {
+			err := looped(r)
+			if err == nil {
+				err = route.handle(s, w, r)
+			}
+			if err != nil {
 				s.fail(w, r, in(r), err)
 			}
 		})
@@ -135,6 +140,16 @@ func (s *server) handler() http.Handler {
 		s.fail(w, r, dialectOf(r), refuse(http.StatusNotFound, "", "there is no such route: docs/gateway.md has those that there are"))
 	})
 	return mux
+}
+
+// looped refuses what a host like this one asks of its model's server, which it takes
+// this to be: with OPENAI_BASE_URL in its own environment a server is its own model,
+// and one word would be asked on until memory ends.
+func looped(r *http.Request) error {
+	if r.Method == http.MethodPost && r.Header.Get(llm.RelayedHeader) != "" {
+		return refuse(http.StatusLoopDetected, "loop_detected", "this comes from a Glovebox that has this server for its model: [model] base_url, or the OPENAI_BASE_URL or ANTHROPIC_BASE_URL that it was started with, has to name a server with models")
+	}
+	return nil
 }
 
 // Refuse answers what was refused before it came to the handler, in the form of the

@@ -56,6 +56,10 @@ func (e *StatusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("status %d %s", e.Status, e.Code))
 }
 
+// RelayedHeader is in every request of a driver: a server that asks models itself,
+// as the gateway of this program does, refuses it, lest it asks itself without end.
+const RelayedHeader = "Glovebox-Relayed"
+
 // Role is who speaks.
 type Role string
 

@@ -49,7 +49,7 @@ type ToolResult struct {
 // The bounds of what a model may send.
 const (
 	// MaxToolCalls is how many calls of one Response are kept.
-	MaxToolCalls = 32
+	MaxToolCalls = 128
 	// MaxToolInput bounds the bytes of one call's Input: a whole file may be in it.
 	MaxToolInput = 512 << 10
 	// MaxToolDepth bounds how deep it nests: decoders give up at some depth, of it and

@@ -1,6 +1,8 @@
 package remote
 
 import (
+	"github.com/gloveboxhq/glovebox/host/llm"
+
 	"context"
 	"io"
 	"math"
@@ -28,6 +30,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if next == nil {
 		next = http.DefaultTransport
 	}
+	r = r.Clone(r.Context())
+	r.Header.Set(llm.RelayedHeader, "1")
 	response, err := next.RoundTrip(r)
 	if err == nil && response.Body != nil {
 		limit := int64(maxResponseBytes)

@@ -125,7 +125,7 @@ func (c Complaint) Explain(status int, what string) *Failure {
 		f.Kind, f.Passing = llm.ErrRateLimited, true
 	case status == http.StatusRequestEntityTooLarge, status == http.StatusBadRequest && c.TooLong:
 		f.Kind = llm.ErrContextTooLong
-	case status == http.StatusNotImplemented:
+	case status == http.StatusNotImplemented, status == http.StatusLoopDetected:
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly:
 		f.Kind, f.Passing = llm.ErrUnavailable, true
 	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
