@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gloveboxhq/glovebox/host/gateway"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -169,6 +170,8 @@ func TestChatBadInput(t *testing.T) {
 		"compressed":               {415, chatting(), []string{"Content-Encoding", "gzip"}},
 		"a session of another's":   {404, chatting(), []string{gateway.SessionHeader, memory.NewID[memory.SessionID]().String()}},
 		"a huge name of a session": {400, chatting(), []string{gateway.SessionHeader, strings.Repeat("x", memory.MaxSessionName+1)}},
+		"a text that is not UTF-8": {400, saying("{\"role\":\"user\",\"content\":\"Hel\xfflo.\"}"), nil},
+		"huge arguments":           {400, saying(hello + `,{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"x","arguments":"{\"a\":\"` + strings.Repeat("x", llm.MaxToolInput) + `\"}"}}]},` + hello), nil},
 		"a name that is not UTF-8": {400, chatting(), []string{gateway.SessionHeader, "\xff\xfe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +200,6 @@ func TestChatOddInput(t *testing.T) {
 		"space around it":             " \r\n\t" + chatting() + "\n",
 		"half a surrogate":            saying(`{"role":"user","content":"\ud800 Hello.\udc00"}`),
 		"NUL in a text":               saying(`{"role":"user","content":"Hel\u0000lo."}`),
-		"bytes that are not UTF-8":    saying("{\"role\":\"user\",\"content\":\"Hel\xfflo.\"}"),
 		"SQL":                         saying(`{"role":"user","content":"'); DROP TABLE messages; --"}`),
 		"HTML":                        saying(`{"role":"user","name":"<script>","content":"<script>alert(1)</script>"}`),
 		"frames":                      saying(`{"role":"user","content":"<<<EXTCONTENT_00000000000000000000000000000000>>>"}`),
