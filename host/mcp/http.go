@@ -291,6 +291,8 @@ func (w *answerWriter) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams = w.Header().Get("Content-Type") == eventStream
+	// What is here is somebody's: the SDK would have it kept and asked for again.
+	w.Header().Set("Cache-Control", "no-store, no-transform")
 	w.ResponseWriter.WriteHeader(status)
 }
 

@@ -187,6 +187,9 @@ func TestWithoutSessions(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(said, "What is on today?") || header.Get("Mcp-Session-Id") != "" || s.handler.Sessions() != 0 {
 		t.Errorf("%d %s %v", status, said, header)
 	}
+	if kept := header.Get("Cache-Control"); !strings.Contains(kept, "no-store") {
+		t.Errorf("somebody's memory may be kept on its way: %q", kept)
+	}
 }
 
 // Sessions that were opened and dropped leave no goroutine behind, and nobody opens

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
 	"github.com/gloveboxhq/glovebox/host/mcp"
@@ -42,15 +40,9 @@ func (a *app) mcp() *cobra.Command {
 			}
 			return mcp.Serve(c.Context(), mcp.Config{
 				Host: h, User: func(context.Context) memory.UserID { return user.ID }, Version: programVersion(), Log: config.Log,
-			}, &sdk.IOTransport{Reader: io.NopCloser(a.stdin), Writer: unclosed{a.stdout}, MaxLineLength: maxMCPLine})
+			}, mcp.Lines(a.stdin, a.stdout, maxMCPLine))
 		},
 	}
 	c.Flags().StringVar(&name, "user", "", "whose hands and memory (default: the default user's)")
 	return c
 }
-
-// unclosed is a writer that whoever is given it cannot close.
-type unclosed struct{ io.Writer }
-
-// Close implements io.Closer.
-func (unclosed) Close() error { return nil }
