@@ -291,15 +291,21 @@ func (w *answerWriter) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams = w.Header().Get("Content-Type") == eventStream
-	// What is here is somebody's: the SDK would have it kept and asked for again.
-	w.Header().Set("Cache-Control", "no-store, no-transform")
+	w.keepPrivate()
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// keepPrivate has nobody keep what is somebody's; the SDK would have it kept and asked
+// for again. It counts until the header is sent.
+func (w *answerWriter) keepPrivate() {
+	w.Header().Set("Cache-Control", "no-store, no-transform")
 }
 
 // Write implements http.ResponseWriter.
 func (w *answerWriter) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.keepPrivate()
 	w.wrote = time.Now()
 	_ = w.connection.SetWriteDeadline(w.wrote.Add(writeTimeout))
 	return w.ResponseWriter.Write(b)
