@@ -19,8 +19,8 @@ var shellRoutes = []route{
 	{"POST /login", control.ForAll, (*site).login},
 	{"POST /logout", control.ForAll, (*site).logout},
 	{"GET /look", control.ForAdmin, (*site).look},
-	// Below the rooms a wrong address has a page that says so. Elsewhere it is the
-	// server's to answer, whose routes are data to whoever asks for them.
+	// Below the rooms a wrong address has a page that says so. Elsewhere the server has
+	// one for browsers, and problem details for programs.
 	{"GET /users/{user}/{rest...}", control.ForUser, (*site).nothing},
 	{"GET /sessions/{rest...}", control.ForUser, (*site).nothing},
 	{"GET /chat/{rest...}", control.ForUser, (*site).nothing},
