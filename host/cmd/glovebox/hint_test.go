@@ -20,13 +20,9 @@ func TestADatabaseOfAnOlderVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	// Schema 5 taken back.
-	topics := "(id BLOB PRIMARY KEY, user_id BLOB, agent_id BLOB, topic TEXT, content TEXT, embedding BLOB, expires_at INTEGER, superseded_by BLOB, valid_from INTEGER, updated_at INTEGER)"
-	for _, s := range []string{
-		"DROP TABLE session_learned", "DROP TABLE pending_runs", "DROP TABLE topics",
-		"DROP INDEX sessions_due", "ALTER TABLE sessions DROP COLUMN due_since", "ALTER TABLE users DROP COLUMN memory_revision",
-		"DROP INDEX session_extractions_pending", "ALTER TABLE session_extractions DROP COLUMN merged_at",
-		"CREATE TABLE user_topics " + topics, "CREATE TABLE user_agent_topics " + topics, "PRAGMA user_version = 4",
+	for _, s := range []string{ // schema 6 taken back
+		"DROP INDEX messages_transcript", "ALTER TABLE messages DROP COLUMN transcript",
+		"DROP INDEX sessions_name", "ALTER TABLE sessions DROP COLUMN name", "ALTER TABLE sessions DROP COLUMN placed", "PRAGMA user_version = 5",
 	} {
 		if _, err := db.ExecContext(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -36,7 +32,7 @@ func TestADatabaseOfAnOlderVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, errs := glovebox("session", "list")
-	if code != exitFailed || !strings.Contains(errs, "it has schema 4, this version needs") || !strings.Contains(errs, "hint: glovebox doctor --repair") || strings.Contains(errs, "make the directory writable") {
+	if code != exitFailed || !strings.Contains(errs, "it has schema 5, this version needs") || !strings.Contains(errs, "hint: glovebox doctor --repair") || strings.Contains(errs, "make the directory writable") {
 		t.Errorf("list ended with %d: %s", code, errs)
 	}
 	if code, out, errs := glovebox("doctor", "--repair"); code != 0 {
