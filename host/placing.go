@@ -37,6 +37,8 @@ type seat struct {
 	// fresh are the rows to be stored, with their digests; transcript is that of all.
 	fresh      []row
 	transcript memory.Digest
+	// answered says that the session ends with an answer that calls nothing.
+	answered bool
 }
 
 // named is a name that a client gave a session.
@@ -72,7 +74,7 @@ func (h *Host) seat(ctx context.Context, user memory.User, c Conversation, rows 
 		if err != nil {
 			return seat{}, nil, err
 		}
-		found, look, err := h.search(ctx, user.ID, a.ID, rows, func(memory.SessionID) (bool, error) { return true, nil })
+		found, look, err := h.search(ctx, user.ID, a.ID, rows, nil)
 		switch {
 		case err != nil:
 			return seat{}, nil, err
@@ -203,6 +205,9 @@ func (h *Host) root(ctx context.Context, user memory.UserID, id memory.SessionID
 // with what is stored of it and has at least one answer in it. Of those that have the
 // same, it is one in which the conversation goes on, else the one that was active
 // last. The locate is nil if there is none.
+//
+// Nil for allowed means any. Then one that has nobody to be chosen before is not yet
+// followed: the spot is where it was found, and locate follows it.
 func (h *Host) search(ctx context.Context, user memory.UserID, agent memory.AgentID, rows []row, allowed func(memory.SessionID) (bool, error)) (spot, locate, error) {
 	lookups, first := 0, 0
 	for first < len(rows) && rows[first].Role != memory.RoleAssistant {
@@ -222,16 +227,21 @@ func (h *Host) search(ctx context.Context, user memory.UserID, agent memory.Agen
 		var best spot
 		var look locate
 		for _, p := range places {
-			if ok, err := allowed(p.Session); err != nil {
-				return spot{}, nil, err
-			} else if !ok {
-				continue
+			if allowed != nil {
+				if ok, err := allowed(p.Session); err != nil {
+					return spot{}, nil, err
+				} else if !ok {
+					continue
+				}
 			}
 			at := spot{session: p.Session, known: i + 1, last: p.Seq, digest: rows[i].Transcript}
 			follow := func(ctx context.Context) (spot, error) { return h.follow(ctx, user, at, rows) }
-			found, err := follow(ctx)
-			if err != nil {
-				return spot{}, nil, err
+			found := at
+			if allowed != nil || len(places) > 1 {
+				var err error
+				if found, err = follow(ctx); err != nil {
+					return spot{}, nil, err
+				}
 			}
 			if look == nil || found.goesOn && !best.goesOn || found.goesOn == best.goesOn && found.known > best.known {
 				best, look = found, follow
@@ -503,7 +513,12 @@ func (h *Host) sit(ctx context.Context, user memory.UserID, a agent, at spot, ro
 		return seat{}, err
 	}
 	fresh, digest := rollOn(at.digest, rows[at.known:])
-	return seat{session: session, agent: a, fresh: fresh, transcript: digest, Placed: Placed{Session: session.ID, Added: len(fresh)}}, nil
+	s := seat{session: session, agent: a, fresh: fresh, transcript: digest, Placed: Placed{Session: session.ID, Added: len(fresh)}}
+	if at.known > 0 && at.last == int64(session.Messages) {
+		last := &rows[at.known-1]
+		s.answered = last.Role == memory.RoleAssistant && len(callsOf(last.Blocks)) == 0
+	}
+	return s, nil
 }
 
 // fork is the seat in a new session that begins with what the spot has.

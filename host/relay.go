@@ -187,8 +187,10 @@ func (h *Host) place(ctx context.Context, user memory.User, c *Conversation) (_ 
 
 // hear stores what is new of a conversation, behind what its user is to know first.
 func (h *Host) hear(ctx context.Context, t *relayed, out *Relayed) (err error) {
-	if err := h.settle(ctx, t.turn.User, t.session, answeredIn(t.fresh)); err != nil {
-		return fmt.Errorf("answer open tool calls: %w", err)
+	if !t.answered {
+		if err := h.settle(ctx, t.turn.User, t.session, answeredIn(t.fresh)); err != nil {
+			return fmt.Errorf("answer open tool calls: %w", err)
+		}
 	}
 	t.turn.At = h.now()
 	var asked bool
