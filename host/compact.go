@@ -57,7 +57,7 @@ func (h *Host) windowOf(c *course, beside int) compaction.Window {
 
 // relieve makes room before the answer if something has none in its prompt. It
 // reports whether the prompt is to be assembled again.
-func (h *Host) relieve(ctx context.Context, turn compaction.Turn, c *course, r assembly.Report) bool {
+func (h *Host) relieve(ctx context.Context, turn compaction.Turn, c *course, r *assembly.Report) bool {
 	noRoom := func(e assembly.Entry) bool { return e.Reason == assembly.ReasonNoRoom }
 	if h.config.Compaction.Threshold <= 0 || !r.OverBudget && !slices.ContainsFunc(r.Entries, noRoom) {
 		return false

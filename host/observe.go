@@ -416,52 +416,74 @@ type measuredStreamer struct {
 }
 
 // Complete implements llm.Model.
-func (m *measuredModel) Complete(ctx context.Context, r llm.Request) (llm.Response, error) {
-	return m.measure(ctx, func(ctx context.Context, _ func()) (llm.Response, error) { return m.Model.Complete(ctx, r) })
+func (m *measuredModel) Complete(ctx context.Context, r llm.Request) (response llm.Response, err error) {
+	ctx, asked := m.begin(ctx)
+	defer asked.end(ctx, &response, &err)
+	response, err = m.Model.Complete(ctx, r)
+	asked.returned = true
+	return response, err
 }
 
 // Stream implements llm.Streamer.
-func (m *measuredStreamer) Stream(ctx context.Context, r llm.Request, each func(text string)) (llm.Response, error) {
-	return m.measure(ctx, func(ctx context.Context, first func()) (llm.Response, error) {
-		return m.streamer.Stream(ctx, r, func(text string) {
-			first()
-			each(text)
-		})
+func (m *measuredStreamer) Stream(ctx context.Context, r llm.Request, each func(text string)) (response llm.Response, err error) {
+	ctx, asked := m.begin(ctx)
+	defer asked.end(ctx, &response, &err)
+	response, err = m.streamer.Stream(ctx, r, func(text string) {
+		asked.first(ctx)
+		each(text)
+	})
+	asked.returned = true
+	return response, err
+}
+
+// measuredRequest is one request that is measured.
+type measuredRequest struct {
+	*measuredModel
+	began time.Time
+	span  trace.Span
+	// waited ends what the turn counts as time that it waits.
+	waited func()
+	once   sync.Once
+	// returned is false as long as the driver has not come back, but by a panic.
+	returned bool
+}
+
+func (m *measuredModel) begin(ctx context.Context) (context.Context, *measuredRequest) {
+	q := &measuredRequest{measuredModel: m, began: time.Now(), waited: func() {}}
+	if m.purpose == forAnswer {
+		q.waited = turnIn(ctx).waits()
+	}
+	ctx, q.span = m.instruments.tracer.Start(ctx, "model request", trace.WithAttributes(attribute.String("glovebox.purpose", m.purpose)))
+	return ctx, q
+}
+
+// first is told of each piece, and measures the first.
+func (q *measuredRequest) first(ctx context.Context) {
+	q.once.Do(func() {
+		q.instruments.modelFirst.Record(ctx, time.Since(q.began).Seconds(), labels("purpose", q.purpose))
+		q.span.AddEvent("first piece")
 	})
 }
 
-// measure measures one request. A driver that panics has failed.
-func (m *measuredModel) measure(ctx context.Context, ask func(ctx context.Context, first func()) (llm.Response, error)) (response llm.Response, err error) {
-	i, began := m.instruments, time.Now()
-	if m.purpose == forAnswer {
-		defer turnIn(ctx).waits()()
+// end is deferred: a driver that panics has failed.
+func (q *measuredRequest) end(ctx context.Context, response *llm.Response, err *error) {
+	i, outcome := q.instruments, "panic"
+	if q.returned {
+		outcome = outcomeOf(*err)
 	}
-	ctx, span := i.tracer.Start(ctx, "model request", trace.WithAttributes(attribute.String("glovebox.purpose", m.purpose)))
-	purpose := labels("purpose", m.purpose)
-	outcome := "panic"
-	defer func() {
-		done := context.WithoutCancel(ctx)
-		i.modelRequests.Add(done, 1, labels("purpose", m.purpose, "outcome", outcome))
-		i.modelTook.Record(done, time.Since(began).Seconds(), purpose)
-		i.inputTokens.Add(done, int64(response.InputTokens), purpose)
-		i.outputTokens.Add(done, int64(response.OutputTokens), purpose)
-		i.cachedTokens.Add(done, int64(response.CachedTokens), purpose)
-		span.SetAttributes(attribute.Int("glovebox.tokens.input", response.InputTokens), attribute.Int("glovebox.tokens.output", response.OutputTokens),
-			attribute.Int("glovebox.tokens.cached", response.CachedTokens), attribute.Int("glovebox.calls", len(response.ToolCalls)))
-		if status, ok := errors.AsType[*llm.StatusError](err); ok {
-			span.SetAttributes(attribute.Int("glovebox.status", status.Status))
-		}
-		finish(span, outcome, outcome != "ok")
-	}()
-	var once sync.Once
-	response, err = ask(ctx, func() {
-		once.Do(func() {
-			i.modelFirst.Record(ctx, time.Since(began).Seconds(), purpose)
-			span.AddEvent("first piece")
-		})
-	})
-	outcome = outcomeOf(err)
-	return response, err
+	done, purpose := context.WithoutCancel(ctx), labels("purpose", q.purpose)
+	i.modelRequests.Add(done, 1, labels("purpose", q.purpose, "outcome", outcome))
+	i.modelTook.Record(done, time.Since(q.began).Seconds(), purpose)
+	i.inputTokens.Add(done, int64(response.InputTokens), purpose)
+	i.outputTokens.Add(done, int64(response.OutputTokens), purpose)
+	i.cachedTokens.Add(done, int64(response.CachedTokens), purpose)
+	q.span.SetAttributes(attribute.Int("glovebox.tokens.input", response.InputTokens), attribute.Int("glovebox.tokens.output", response.OutputTokens),
+		attribute.Int("glovebox.tokens.cached", response.CachedTokens), attribute.Int("glovebox.calls", len(response.ToolCalls)))
+	if status, ok := errors.AsType[*llm.StatusError](*err); ok {
+		q.span.SetAttributes(attribute.Int("glovebox.status", status.Status))
+	}
+	finish(q.span, outcome, outcome != "ok")
+	q.waited()
 }
 
 // measuredDreamer is a dreamer whose work has spans; its counts are read as they

@@ -113,7 +113,8 @@ type Relayed struct {
 // configured, memory.ErrInvalid for a conversation or for tools that no provider
 // takes. When ctx is done the model is no longer asked, what the client said
 // stays stored, and the same conversation sent again is answered.
-func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err error) {
+func (h *Host) Relay(ctx context.Context, c *Conversation) (out *Relayed, err error) {
+	out = new(Relayed)
 	ctx, seen := h.instruments.turn(ctx)
 	defer func() { seen.end(err) }()
 	ctx, unpin := h.pinHands(ctx)
@@ -137,7 +138,7 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 	}
 	defer leave()
 	defer func() { err = wipedMeanwhile(ctx, err) }()
-	t, release, err := h.place(ctx, user, &c)
+	t, release, err := h.place(ctx, user, c)
 	if err != nil {
 		return out, fmt.Errorf("relay: %w", err)
 	}
@@ -147,10 +148,10 @@ func (h *Host) Relay(ctx context.Context, c Conversation) (out Relayed, err erro
 	if c.OnPlaced != nil {
 		c.OnPlaced(out.Placed)
 	}
-	if err := h.hear(ctx, t, &out); err != nil {
+	if err := h.hear(ctx, t, out); err != nil {
 		return out, fmt.Errorf("relay: %w", err)
 	}
-	if err := h.reply(ctx, t, &out); err != nil {
+	if err := h.reply(ctx, t, out); err != nil {
 		return out, fmt.Errorf("relay: %w", err)
 	}
 	return out, nil
@@ -217,7 +218,7 @@ func (h *Host) hear(ctx context.Context, t *relayed, out *Relayed) (err error) {
 
 // reply has the model answer, and keeps what it says.
 func (h *Host) reply(ctx context.Context, t *relayed, out *Relayed) error {
-	reply, calls, err := h.converse(ctx, t.turn, t.agent, &t.course, &t.answer)
+	reply, calls, err := h.converse(ctx, &t.turn, &t.agent, &t.course, &t.answer)
 	out.Prompt, out.Report, out.Response = t.answer.Prompt, t.answer.Report, t.course.response
 	if err != nil {
 		return err
@@ -226,7 +227,7 @@ func (h *Host) reply(ctx context.Context, t *relayed, out *Relayed) error {
 }
 
 // keep stores an answer, and begins what comes after it.
-func (h *Host) keep(ctx context.Context, t *relayed, reply memory.Draft, calls []llm.ToolCall, out *Relayed) error {
+func (h *Host) keep(ctx context.Context, t *relayed, reply *memory.Draft, calls []llm.ToolCall, out *Relayed) error {
 	visible := slices.DeleteFunc(slices.Clone(reply.Blocks), func(b memory.Block) bool {
 		return b.Type == memory.BlockThinking || b.Type == memory.BlockToolCall && t.course.own[b.Name]
 	})
@@ -234,7 +235,7 @@ func (h *Host) keep(ctx context.Context, t *relayed, reply memory.Draft, calls [
 	reply.Transcript = after(t.transcript, sums.row(memory.RoleAssistant, visible))
 	reply.EventKey = t.answerKey
 	// The answer exists: it is kept even if the client has gone meanwhile.
-	stored, err := h.store.Append(context.WithoutCancel(ctx), t.turn.User, t.turn.Session, reply)
+	stored, err := h.store.Append(context.WithoutCancel(ctx), t.turn.User, t.turn.Session, *reply)
 	if err != nil {
 		return fmt.Errorf("store answer: %w", err)
 	}

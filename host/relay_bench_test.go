@@ -27,7 +27,7 @@ func BenchmarkRelay(b *testing.B) {
 				}
 				turn := func(text string) {
 					c.Messages = append(c.Messages, fromUser(text))
-					out, err := h.Relay(b.Context(), c)
+					out, err := h.Relay(b.Context(), &c)
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -102,7 +102,7 @@ func TestRelayedConversationsKeepApart(t *testing.T) {
 				}
 				return llm.Response{Text: text}, nil
 			}
-			out, err := h.Relay(t.Context(), host.Conversation{User: ids[name], Messages: messages})
+			out, err := h.Relay(t.Context(), &host.Conversation{User: ids[name], Messages: messages})
 			if fails != errors.Is(err, llm.ErrUnavailable) || !fails && err != nil {
 				rt.Fatalf("%v", err)
 			}
@@ -231,7 +231,7 @@ func TestRelaysOfOneUserRunSideBySide(t *testing.T) {
 			for turn := range turns {
 				text := fmt.Sprintf("%d of %d", turn, i)
 				conv.Messages = append(conv.Messages, fromUser(text))
-				out, err := c.h.Relay(t.Context(), conv)
+				out, err := c.h.Relay(t.Context(), &conv)
 				if err != nil {
 					t.Error(err)
 					return
@@ -251,14 +251,14 @@ func TestRelaysOfOneUserRunSideBySide(t *testing.T) {
 }
 
 // relayTogether sends the same conversation n times at once.
-func relayTogether(t *testing.T, h *host.Host, c host.Conversation, n int) []host.Relayed {
+func relayTogether(t *testing.T, h *host.Host, c host.Conversation, n int) []*host.Relayed {
 	t.Helper()
-	outs := make([]host.Relayed, n)
+	outs := make([]*host.Relayed, n)
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
 			var err error
-			if outs[i], err = h.Relay(t.Context(), c); err != nil {
+			if outs[i], err = h.Relay(t.Context(), &c); err != nil {
 				t.Error(err)
 			}
 		})
@@ -310,7 +310,7 @@ func TestRelayWhileTheSessionIsCompacted(t *testing.T) {
 	c, _ := relaying(t, host.Config{Summarizer: compaction.NewOffline(), Compaction: host.CompactionConfig{ContinuousInterval: 5}, OnCompaction: runs.take})
 	var first memory.SessionID
 	const turns = 30
-	var last host.Relayed
+	var last *host.Relayed
 	for i := range turns {
 		last = c.say(fromUser(fmt.Sprintf("question %d: %s", i, strings.Repeat("how does it do? ", 30))))
 		if i == 0 {

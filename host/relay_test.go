@@ -98,10 +98,10 @@ type client struct {
 }
 
 // say adds messages, sends everything, and adds the answer.
-func (c *client) say(messages ...memory.Draft) host.Relayed {
+func (c *client) say(messages ...memory.Draft) *host.Relayed {
 	c.t.Helper()
 	c.conv.Messages = slices.Concat(c.conv.Messages, messages)
-	out, err := c.h.Relay(c.t.Context(), c.conv)
+	out, err := c.h.Relay(c.t.Context(), &c.conv)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func (c *client) say(messages ...memory.Draft) host.Relayed {
 }
 
 // seen is an answer as a client writes it down.
-func seen(out host.Relayed) memory.Draft {
+func seen(out *host.Relayed) memory.Draft {
 	return memory.Draft{Role: memory.RoleAssistant, Blocks: out.Message.Blocks}
 }
 
@@ -239,7 +239,7 @@ func TestRelayAnswersWhatWasNeverAnswered(t *testing.T) {
 	}
 	c.conv.Messages = append(c.conv.Messages, fromUser("two"))
 	for range 2 {
-		out, err := c.h.Relay(t.Context(), c.conv)
+		out, err := c.h.Relay(t.Context(), &c.conv)
 		status, ok := errors.AsType[*llm.StatusError](err)
 		if !ok || status.Status != 429 || status.RetryAfter != time.Second || !errors.Is(err, llm.ErrRateLimited) || out.Session != first.Session {
 			t.Fatalf("%+v, %v", out.Placed, err)
@@ -253,7 +253,7 @@ func TestRelayAnswersWhatWasNeverAnswered(t *testing.T) {
 	// The question that was not answered may be followed by another.
 	model.answer = func(context.Context, llm.Request) (llm.Response, error) { return llm.Response{}, llm.ErrUnavailable }
 	c.conv.Messages = append(c.conv.Messages, fromUser("three"))
-	if _, err := c.h.Relay(t.Context(), c.conv); !errors.Is(err, llm.ErrUnavailable) {
+	if _, err := c.h.Relay(t.Context(), &c.conv); !errors.Is(err, llm.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	model.answer = nil
@@ -347,7 +347,7 @@ func TestRelayOfASessionByItsID(t *testing.T) {
 		"an unknown answer":  {Session: answer.Session.String(), After: "no such", Messages: []memory.Draft{fromUser("hi")}},
 		"a user who is none": {User: memory.NewID[memory.UserID](), Messages: []memory.Draft{fromUser("hi")}},
 	} {
-		if _, err := c.h.Relay(t.Context(), conversation); !errors.Is(err, memory.ErrNotFound) {
+		if _, err := c.h.Relay(t.Context(), &conversation); !errors.Is(err, memory.ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -399,7 +399,7 @@ func TestRelayRefuses(t *testing.T) {
 		"a name with a line":        {Messages: []memory.Draft{fromUser("x")}, Session: "a\nb"},
 		"an answer without session": {Messages: []memory.Draft{fromUser("x")}, After: "a"},
 	} {
-		if _, err := c.h.Relay(t.Context(), conversation); !errors.Is(err, memory.ErrInvalid) {
+		if _, err := c.h.Relay(t.Context(), &conversation); !errors.Is(err, memory.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -412,7 +412,7 @@ func TestRelayRefuses(t *testing.T) {
 	if err := c.h.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.h.Relay(t.Context(), host.Conversation{Messages: []memory.Draft{fromUser("x")}}); !errors.Is(err, host.ErrClosed) {
+	if _, err := c.h.Relay(t.Context(), &host.Conversation{Messages: []memory.Draft{fromUser("x")}}); !errors.Is(err, host.ErrClosed) {
 		t.Errorf("of a closed host: %v", err)
 	}
 }

@@ -280,7 +280,7 @@ func TestRelayOfCallsThatCannotBePassedOn(t *testing.T) {
 			c, model := relaying(t, host.Config{})
 			c.conv.Tools, c.conv.Messages = []llm.Tool{weather}, []memory.Draft{fromUser("one")}
 			model.script(test.response)
-			out, err := c.h.Relay(t.Context(), c.conv)
+			out, err := c.h.Relay(t.Context(), &c.conv)
 			if !errors.Is(err, test.want) || err == nil && test.want != nil {
 				t.Fatalf("it ends with %v", err)
 			}
@@ -322,7 +322,7 @@ func TestRelayStreams(t *testing.T) {
 			c.conv.Session = longSession(t, c.h).String()
 			var events heard
 			c.conv.OnEvent, c.conv.Tools, c.conv.Messages = events.tell, []llm.Tool{weather}, []memory.Draft{fromUser("Does it?")}
-			out, err := c.h.Relay(t.Context(), c.conv)
+			out, err := c.h.Relay(t.Context(), &c.conv)
 			if !errors.Is(err, test.fails) || err == nil && test.fails != nil {
 				t.Fatalf("it ends with %v", err)
 			}
@@ -350,7 +350,7 @@ func TestRelayIsCancelled(t *testing.T) {
 		cancel()
 	}()
 	c.conv.Messages = append(c.conv.Messages, fromUser("Does it?"))
-	if _, err := c.h.Relay(ctx, c.conv); !errors.Is(err, context.Canceled) {
+	if _, err := c.h.Relay(ctx, &c.conv); !errors.Is(err, context.Canceled) {
 		t.Fatalf("it ends with %v", err)
 	}
 	c.holds("user/user one", "assistant/assistant One.", "user/user Does it?")
@@ -371,7 +371,7 @@ func TestAWipeEndsRelays(t *testing.T) {
 	const text = "xq7aurelia"
 	ended := make(chan error)
 	go func() {
-		_, err := h.Relay(t.Context(), host.Conversation{Session: "mine", Messages: []memory.Draft{fromUser("It is " + text)}})
+		_, err := h.Relay(t.Context(), &host.Conversation{Session: "mine", Messages: []memory.Draft{fromUser("It is " + text)}})
 		ended <- err
 	}()
 	<-model.asked

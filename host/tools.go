@@ -93,33 +93,34 @@ func (h *Host) courseOf(ctx context.Context, user memory.UserID, a agent, said s
 // answers in the session's next turn.
 //
 // The prompt, the report and the counts go into answer, and the listener is told.
-func (h *Host) converse(ctx context.Context, turn compaction.Turn, a agent, c *course, answer *Answer) (memory.Draft, []llm.ToolCall, error) {
-	h.recall(ctx, turn, a, c)
+func (h *Host) converse(ctx context.Context, turn *compaction.Turn, a *agent, c *course, answer *Answer) (*memory.Draft, []llm.ToolCall, error) {
+	h.recall(ctx, *turn, *a, c)
 	for round := 0; ; round++ {
 		c.noCalls = c.ask.NoCalls || round == maxToolRounds
 		// Words before calls of the host's tools are not for a client, which cannot be
 		// told to forget them.
 		c.events.held = c.events.final && len(c.own) > 0 && !c.noCalls
-		frontier, response, err := h.ask(ctx, turn, a, c, answer)
+		frontier, err := h.ask(ctx, turn, a, c, answer)
 		if err != nil {
-			return memory.Draft{}, nil, err
+			return nil, nil, err
 		}
-		reply, calls, ends, err := h.said(c, answer, frontier, response)
+		reply, calls, ends, err := h.said(c, answer, frontier)
 		if err != nil || ends {
 			return reply, calls, err
 		}
 		if err := h.answerRound(ctx, turn, c, reply, calls); err != nil {
-			return memory.Draft{}, nil, err
+			return nil, nil, err
 		}
 	}
 }
 
 // said is what the model said, and whether it ends the turn.
-func (h *Host) said(c *course, answer *Answer, frontier memory.Frontier, response llm.Response) (reply memory.Draft, calls []llm.ToolCall, ends bool, err error) {
-	fail := func(err error) (memory.Draft, []llm.ToolCall, bool, error) {
-		return memory.Draft{}, nil, false, fmt.Errorf("ask the model: %w", err)
+func (h *Host) said(c *course, answer *Answer, frontier *memory.Frontier) (reply *memory.Draft, calls []llm.ToolCall, ends bool, err error) {
+	fail := func(err error) (*memory.Draft, []llm.ToolCall, bool, error) {
+		return nil, nil, false, fmt.Errorf("ask the model: %w", err)
 	}
-	reply = memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
+	response := &c.response
+	reply = &memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Trust: memory.TrustDirect, At: h.now()}
 	// What is said with the topics in view may repeat them, and must not be where
 	// they are learned from again.
 	if answer.Report.HasExternal() || answer.Report.Totals.Beside > 0 || holdsDerived(frontier) {
@@ -148,10 +149,11 @@ func (h *Host) said(c *course, answer *Answer, frontier memory.Frontier, respons
 	renameTaken(calls, frontier, c.called)
 	ends = slices.ContainsFunc(calls, c.isClients)
 	if ends {
-		if strings.TrimSpace(response.Text) == "" {
-			response.Text = ""
+		text := response.Text
+		if strings.TrimSpace(text) == "" {
+			text = ""
 		}
-		if err := c.events.whole(response.Text); err != nil {
+		if err := c.events.whole(text); err != nil {
 			return fail(err)
 		}
 	} else {
@@ -166,15 +168,15 @@ func (h *Host) said(c *course, answer *Answer, frontier memory.Frontier, respons
 }
 
 // answerRound stores what the model said with calls, and what they come to.
-func (h *Host) answerRound(ctx context.Context, turn compaction.Turn, c *course, reply memory.Draft, calls []llm.ToolCall) error {
+func (h *Host) answerRound(ctx context.Context, turn *compaction.Turn, c *course, reply *memory.Draft, calls []llm.ToolCall) error {
 	// What the model said, and what came of it, is kept even if the caller
 	// has gone meanwhile: a call has a result, be it an error.
-	stored, err := h.store.Append(context.WithoutCancel(ctx), turn.User, turn.Session, reply)
+	stored, err := h.store.Append(context.WithoutCancel(ctx), turn.User, turn.Session, *reply)
 	if err != nil {
 		return fmt.Errorf("store tool calls: %w", err)
 	}
 	c.left = max(c.left-stored[0].Tokens, 0)
-	if err := h.answerCalls(ctx, turn, c, calls); err != nil {
+	if err := h.answerCalls(ctx, *turn, c, calls); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -206,7 +208,7 @@ func (h *Host) answerCalls(ctx context.Context, turn compaction.Turn, c *course,
 // holdsDerived reports whether something in the frontier is not direct: an answer
 // may repeat what an earlier one took from a hand, when the hand's own words have
 // long left the prompt, and so may what another session or a task reports.
-func holdsDerived(f memory.Frontier) bool {
+func holdsDerived(f *memory.Frontier) bool {
 	return slices.ContainsFunc(f.Items, func(i memory.Item) bool {
 		return i.Message != nil && i.Message.Trust != memory.TrustDirect || i.Summary != nil && i.Summary.Trust != memory.TrustDirect
 	})
@@ -270,20 +272,20 @@ func (c *course) deliverable(calls []llm.ToolCall, truncated bool) ([]llm.ToolCa
 }
 
 // request is what the model is asked with a prompt.
-func (c *course) request(p assembly.Prompt, maxOutput int) llm.Request {
+func (c *course) request(p *assembly.Prompt, maxOutput int) *llm.Request {
 	if c.ask.MaxOutputTokens > 0 {
 		maxOutput = min(c.ask.MaxOutputTokens, maxOutput)
 	}
-	r := request(p, maxOutput)
+	r := request(*p, maxOutput)
 	r.NoCalls, r.Choice, r.Schema = c.noCalls, c.ask.Choice, c.ask.Schema
 	r.TopP, r.Stop, r.Effort, r.Temperature = c.ask.TopP, c.ask.Stop, c.ask.Effort, c.ask.Temperature
-	return r
+	return &r
 }
 
 // take counts an answer.
-func (c *course) take(r llm.Response) {
+func (c *course) take(r *llm.Response) {
 	sum := c.response
-	c.response = r
+	c.response = *r
 	c.response.InputTokens += sum.InputTokens
 	c.response.OutputTokens += sum.OutputTokens
 	c.response.CachedTokens += sum.CachedTokens
@@ -291,82 +293,88 @@ func (c *course) take(r llm.Response) {
 	c.response.ThoughtTokens += sum.ThoughtTokens
 }
 
-// ask puts the session to the model once. A prompt that is too long is cut down,
-// stage by stage, until it is not; when nothing more may go, the error wraps
-// *assembly.TooLargeError and llm.ErrContextTooLong.
+// ask puts the session to the model once; c has the answer then. A prompt that is too
+// long is cut down, stage by stage, until it is not; when nothing more may go, the
+// error wraps *assembly.TooLargeError and llm.ErrContextTooLong.
 //
 // Too long is what the model's server refuses, and what is over the budget by the
 // host's own count. The latter is never sent, even as the last resort: some
 // servers do not refuse it but leave out its beginning without a word, and with
 // it the system text, which says what external text is.
-func (h *Host) ask(ctx context.Context, turn compaction.Turn, a agent, c *course, answer *Answer) (memory.Frontier, llm.Response, error) {
-	fail := func(err error) (memory.Frontier, llm.Response, error) {
-		return memory.Frontier{}, llm.Response{}, err
-	}
+func (h *Host) ask(ctx context.Context, turn *compaction.Turn, a *agent, c *course, answer *Answer) (*memory.Frontier, error) {
 	// refused is the last prompt that the server did not take, tooLong what it said
 	// of it.
-	var refused llm.Request
+	var refused *llm.Request
 	tooLong := llm.ErrContextTooLong
 	for {
 		frontier, in, err := h.show(ctx, turn, c, answer)
 		if err != nil {
-			return fail(err)
+			return nil, err
 		}
 		if !c.relieved {
 			c.relieved = true
-			if h.relieve(ctx, turn, c, answer.Report) {
+			if h.relieve(ctx, *turn, c, &answer.Report) {
 				continue
 			}
 		}
-		r := c.request(answer.Prompt, h.config.Model.maxOutput())
+		r := c.request(&answer.Prompt, h.config.Model.maxOutput())
 		// What is refused once is refused again: a stage that finds nothing to
 		// leave out need not ask.
 		if !answer.Report.OverBudget && !reflect.DeepEqual(r, refused) {
-			response, err := h.put(ctx, r, c)
+			err := h.put(ctx, r, c)
 			answer.InputTokens, answer.OutputTokens = c.response.InputTokens, c.response.OutputTokens
 			switch {
 			case err == nil:
 				h.traces.put(turn.Session, answer.Report.Trace)
-				return frontier, response, nil
+				return frontier, nil
 			case !errors.Is(err, llm.ErrContextTooLong) || c.events.isCommitted():
-				return fail(fmt.Errorf("ask the model: %w", err))
+				return nil, fmt.Errorf("ask the model: %w", err)
 			}
 			tooLong, refused = err, r
 			c.events.restart()
 		}
-		if c.stage == assembly.RecoverShorten {
-			if c.beside != nil {
-				// What is remembered keeps nobody from being answered.
-				c.beside = nil
-				continue
-			}
-			return fail(fmt.Errorf("ask the model: %w: %w", tooLong, answer.Report.TooLarge()))
-		}
-		c.stage++
-		in.Recovery = c.stage
-		h.log.Warn("a prompt is too long", "session", turn.Session, "tokens", answer.Report.Tokens, "budget", answer.Report.Budget,
-			"keep", c.stage, "messages_left_out", assembly.OverflowDrainCount(*in))
-		if h.drain(ctx, turn, a, c, *in) {
-			h.recall(ctx, turn, a, c)
+		if err := h.cutDown(ctx, turn, a, c, answer, in, tooLong); err != nil {
+			return nil, err
 		}
 	}
 }
 
+// cutDown has the next prompt be shorter than the last one, which was of in. The
+// error is that nothing more may go.
+func (h *Host) cutDown(ctx context.Context, turn *compaction.Turn, a *agent, c *course, answer *Answer, in *assembly.Input, tooLong error) error {
+	if c.stage == assembly.RecoverShorten {
+		if c.beside != nil {
+			// What is remembered keeps nobody from being answered.
+			c.beside = nil
+			return nil
+		}
+		return fmt.Errorf("ask the model: %w: %w", tooLong, answer.Report.TooLarge())
+	}
+	c.stage++
+	in.Recovery = c.stage
+	h.log.Warn("a prompt is too long", "session", turn.Session, "tokens", answer.Report.Tokens, "budget", answer.Report.Budget,
+		"keep", c.stage, "messages_left_out", assembly.OverflowDrainCount(*in))
+	if h.drain(ctx, *turn, *a, c, *in) {
+		h.recall(ctx, *turn, *a, c)
+	}
+	return nil
+}
+
 // show assembles the prompt of what the session has now.
-func (h *Host) show(ctx context.Context, turn compaction.Turn, c *course, answer *Answer) (memory.Frontier, *assembly.Input, error) {
+func (h *Host) show(ctx context.Context, turn *compaction.Turn, c *course, answer *Answer) (*memory.Frontier, *assembly.Input, error) {
 	frontier, older, err := readTail(ctx, h.store, turn.User, turn.Session, h.config.budget())
 	if err != nil {
-		return memory.Frontier{}, nil, fmt.Errorf("read frontier: %w", err)
+		return nil, nil, fmt.Errorf("read frontier: %w", err)
 	}
 	in := promptInput(h.config, c.system, c.tools)
 	in.Items, in.Older, in.Beside, in.Previous = frontier.Items, older, c.beside, h.traces.get(turn.Session)
 	for {
 		in.Recovery, in.NoThoughts = c.stage, c.noThoughts
 		if answer.Prompt, answer.Report, err = assembly.Assemble(in); err != nil {
-			return memory.Frontier{}, nil, fmt.Errorf("assemble prompt: %w", err)
+			return nil, nil, fmt.Errorf("assemble prompt: %w", err)
 		}
 		if c.noThoughts || answer.Report.PrefixReuse.Whole || !answer.Prompt.HasThoughts() {
-			return frontier, &in, nil
+			return &frontier, &in, nil
 		}
 		// They are bound to what stood before them, those of a turn that was
 		// interrupted too: compaction may have come since.
@@ -375,42 +383,47 @@ func (h *Host) show(ctx context.Context, turn compaction.Turn, c *course, answer
 }
 
 // put has a request answered, by a server that may not know how to forbid calls.
-func (h *Host) put(ctx context.Context, r llm.Request, c *course) (llm.Response, error) {
-	response, err := h.complete(ctx, &r, c.events)
+func (h *Host) put(ctx context.Context, r *llm.Request, c *course) error {
+	response, err := h.complete(ctx, r, c.events)
 	c.take(response)
 	if r.NoCalls && err == nil && strings.TrimSpace(response.Text) == "" {
-		r.Tools = nil
+		without := *r
+		without.Tools = nil
 		c.events.restart()
-		response, err = h.complete(ctx, &r, c.events)
+		response, err = h.complete(ctx, &without, c.events)
 		c.take(response)
 	}
-	return response, err
+	return err
 }
 
 // complete asks the model, and passes on what it says as it says it if it streams
-// and somebody listens.
-func (h *Host) complete(ctx context.Context, r *llm.Request, events *listener) (llm.Response, error) {
+// and somebody listens. The response is never nil.
+func (h *Host) complete(ctx context.Context, r *llm.Request, events *listener) (*llm.Response, error) {
 	streamer, ok := h.model.(llm.Streamer)
 	if !ok || !events.listens() || events.held {
-		return h.guard(func() (llm.Response, error) { return h.model.Complete(ctx, *r) })
+		return h.guard(func(response *llm.Response) (err error) {
+			*response, err = h.model.Complete(ctx, *r)
+			return err
+		})
 	}
 	// The pieces come to this goroutine, which is the one that listeners know. A
 	// driver that goes on after it returned is let go.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type outcome struct {
-		response llm.Response
+		response *llm.Response
 		err      error
 	}
 	pieces, ended := make(chan string), make(chan outcome, 1)
 	go func() {
-		response, err := h.guard(func() (llm.Response, error) {
-			return streamer.Stream(ctx, *r, func(text string) {
+		response, err := h.guard(func(response *llm.Response) (err error) {
+			*response, err = streamer.Stream(ctx, *r, func(text string) {
 				select {
 				case pieces <- text:
 				case <-ctx.Done():
 				}
 			})
+			return err
 		})
 		ended <- outcome{response, err}
 	}()
@@ -425,20 +438,21 @@ func (h *Host) complete(ctx context.Context, r *llm.Request, events *listener) (
 }
 
 // guard keeps a panic of the model's driver from the process.
-func (h *Host) guard(ask func() (llm.Response, error)) (response llm.Response, err error) {
+func (h *Host) guard(ask func(*llm.Response) error) (response *llm.Response, err error) {
+	response = new(llm.Response)
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("panic in the model's driver", "panic", p, "stack", string(debug.Stack()))
-			response, err = llm.Response{}, fmt.Errorf("the model's driver panicked: %w", llm.ErrUnavailable)
+			err = fmt.Errorf("the model's driver panicked: %w", llm.ErrUnavailable)
 		}
 	}()
-	return ask()
+	return response, ask(response)
 }
 
 // renameTaken gives calls a new id whose own is in the frontier already, in the
 // prompt or not, or among those that the client has: some servers count from zero in
 // every answer.
-func renameTaken(calls []llm.ToolCall, f memory.Frontier, called map[string]bool) {
+func renameTaken(calls []llm.ToolCall, f *memory.Frontier, called map[string]bool) {
 	taken := map[string]bool{}
 	for _, item := range f.Items {
 		if item.Message == nil {
@@ -461,7 +475,7 @@ func renameTaken(calls []llm.ToolCall, f memory.Frontier, called map[string]bool
 // without them; once the turn is over they are of no use. What its provider
 // cannot take back, or does not fit room tokens, is nothing: some of the thoughts
 // would be a change of them.
-func thoughts(r llm.Response, room int) []memory.Block {
+func thoughts(r *llm.Response, room int) []memory.Block {
 	var blocks []memory.Block
 	for _, t := range r.Thinking {
 		if room -= tokens.Estimate(string(t)); room < 0 || r.Provider == "" || !utf8.Valid(t) || !json.Valid(t) {

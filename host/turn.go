@@ -245,7 +245,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}
-	reply, _, err := h.converse(ctx, turn, agent, &c, &answer)
+	reply, _, err := h.converse(ctx, &turn, &agent, &c, &answer)
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}
@@ -253,7 +253,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 		reply.EventKey = answerKey + m.EventKey
 	}
 	// The answer exists: it is kept even if the caller has gone meanwhile.
-	stored, err := h.store.Append(context.WithoutCancel(ctx), user.ID, session.ID, reply)
+	stored, err := h.store.Append(context.WithoutCancel(ctx), user.ID, session.ID, *reply)
 	if err != nil {
 		return answer, fmt.Errorf("send: store answer: %w", err)
 	}

@@ -475,7 +475,7 @@ func (s *server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := asked.fill(&c); err != nil {
+	if err := asked.fill(c); err != nil {
 		return err
 	}
 	t := &chatTeller{model: asked.Model, created: s.now().Unix(), usage: asked.StreamOptions.IncludeUsage}
@@ -548,7 +548,7 @@ func chatUsageOf(r llm.Response) *chatUsage {
 }
 
 // finishReason says why an answer ended.
-func finishReason(done host.Relayed) *string {
+func finishReason(done *host.Relayed) *string {
 	switch {
 	case len(done.Calls) > 0:
 		return new("tool_calls")
@@ -573,7 +573,7 @@ type chatTeller struct {
 }
 
 // whole is the answer to a request that is not streamed.
-func (t *chatTeller) whole(done host.Relayed) any {
+func (t *chatTeller) whole(done *host.Relayed) any {
 	message := &chatAnswer{Role: "assistant", Annotations: []struct{}{}}
 	if text := textOf(done.Message); text != "" || len(done.Calls) == 0 {
 		message.Content = &text
@@ -606,7 +606,7 @@ func (t *chatTeller) delta(out *events, d chatDelta, finish *string) {
 
 func (t *chatTeller) text(out *events, piece string) { t.delta(out, chatDelta{Content: &piece}, nil) }
 
-func (t *chatTeller) end(out *events, done host.Relayed) {
+func (t *chatTeller) end(out *events, done *host.Relayed) {
 	for i, c := range done.Calls {
 		// As OpenAI does it: first who is called, then with what.
 		t.delta(out, chatDelta{ToolCalls: []chatCall{{Index: &i, ID: c.ID, Type: "function", Function: chatFunction{Name: c.Name}}}}, nil)

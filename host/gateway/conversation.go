@@ -194,7 +194,7 @@ func isBlank(text string) bool { return strings.TrimSpace(text) == "" }
 
 // tokensOf estimates what a conversation costs as it is. What the host would show the
 // model of it, and beside it, nobody knows before it has to.
-func tokensOf(c host.Conversation) int {
+func tokensOf(c *host.Conversation) int {
 	r := llm.Request{System: c.System, Tools: c.Tools}
 	for _, d := range c.Messages {
 		m := llm.Message{Role: llm.RoleUser}

@@ -36,11 +36,11 @@ const (
 )
 
 // ParseChat reads the body of a request for a chat completion.
-func ParseChat(body []byte) (host.Conversation, error) {
+func ParseChat(body []byte) (*host.Conversation, error) {
 	var asked chatRequest
 	if err := decode(body, &asked); err != nil {
-		return host.Conversation{}, err
+		return nil, err
 	}
-	var c host.Conversation
-	return c, asked.fill(&c)
+	c := new(host.Conversation)
+	return c, asked.fill(c)
 }

@@ -54,7 +54,7 @@ const SessionHeader = "Glovebox-Session"
 
 // relayer is the host, as far as the gateway is concerned.
 type relayer interface {
-	Relay(context.Context, host.Conversation) (host.Relayed, error)
+	Relay(context.Context, *host.Conversation) (*host.Relayed, error)
 	Agents() []host.AgentInfo
 	Store() memory.Store
 }

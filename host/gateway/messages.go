@@ -423,7 +423,7 @@ func messagesUsageOf(r llm.Response) messagesUsage {
 
 // messagesStop says why an answer ended. Calls go before everything else: they are
 // stored, and wait for their results.
-func messagesStop(r host.Relayed) (reason string, sequence *string) {
+func messagesStop(r *host.Relayed) (reason string, sequence *string) {
 	switch {
 	case len(r.Calls) > 0:
 		return "tool_use", nil
@@ -443,7 +443,7 @@ func messagesBegun(id, model string) messagesAnswer {
 }
 
 // messagesEnded is a whole answer.
-func messagesEnded(id, model string, r host.Relayed) messagesAnswer {
+func messagesEnded(id, model string, r *host.Relayed) messagesAnswer {
 	a := messagesBegun(id, model)
 	if text := textOf(r.Message); text != "" {
 		a.Content = append(a.Content, messagesSaid{"text", text})
@@ -484,7 +484,7 @@ func (s *messagesStream) text(out *events, piece string) {
 	s.delta(out, map[string]any{"type": "text_delta", "text": piece})
 }
 
-func (s *messagesStream) end(out *events, done host.Relayed) {
+func (s *messagesStream) end(out *events, done *host.Relayed) {
 	s.begin(out)
 	if s.saying {
 		s.close(out)
@@ -539,14 +539,14 @@ func (s *server) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := sent.into(&c, true); err != nil {
+	if err := sent.into(c, true); err != nil {
 		return err
 	}
 	id, model := newID("msg_"), sent.Model
 	if sent.Stream {
 		return s.stream(w, r, c, &messagesStream{id: id, model: model})
 	}
-	return s.answer(w, r, c, func(done host.Relayed) any { return messagesEnded(id, model, done) })
+	return s.answer(w, r, c, func(done *host.Relayed) any { return messagesEnded(id, model, done) })
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
@@ -561,7 +561,7 @@ func (s *server) countTokens(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := sent.into(&c, false); err != nil {
+	if err := sent.into(c, false); err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, map[string]int{"input_tokens": tokensOf(c)})

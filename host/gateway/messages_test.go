@@ -19,17 +19,17 @@ import (
 )
 
 // readMessages is what a request for a message says.
-func readMessages(body string) (host.Conversation, error) {
+func readMessages(body string) (*host.Conversation, error) {
 	var r messagesRequest
-	var c host.Conversation
+	c := new(host.Conversation)
 	if err := decode([]byte(body), &r); err != nil {
 		return c, err
 	}
-	return c, r.into(&c, true)
+	return c, r.into(c, true)
 }
 
 // told writes a conversation down, a message a line.
-func told(c host.Conversation) string {
+func told(c *host.Conversation) string {
 	var b strings.Builder
 	if c.System != "" {
 		fmt.Fprintf(&b, "system: %s\n", c.System)
@@ -114,30 +114,30 @@ func TestMessagesDecode(t *testing.T) {
 func TestMessagesAsk(t *testing.T) {
 	for name, test := range map[string]struct {
 		body string
-		want func(c host.Conversation) bool
+		want func(c *host.Conversation) bool
 	}{
 		"tools": {`"tools":[{"name":"find","description":"Finds.","input_schema":{"type":"object"}},{"type":"custom","name":"put","input_schema":{}}]`,
-			func(c host.Conversation) bool {
+			func(c *host.Conversation) bool {
 				return len(c.Tools) == 2 && c.Tools[0].Name == "find" && c.Tools[0].Description == "Finds." && string(c.Tools[0].Parameters) == `{"type":"object"}` && c.Ask.Choice == llm.ToolChoice{}
 			}},
 		"auto, one": {`"tools":[{"name":"find","input_schema":{}}],"tool_choice":{"type":"auto","disable_parallel_tool_use":true}`,
-			func(c host.Conversation) bool { return c.Ask.Choice == llm.ToolChoice{One: true} }},
+			func(c *host.Conversation) bool { return c.Ask.Choice == llm.ToolChoice{One: true} }},
 		"any": {`"tools":[{"name":"find","input_schema":{}}],"tool_choice":{"type":"any"}`,
-			func(c host.Conversation) bool { return c.Ask.Choice == llm.ToolChoice{Required: true} }},
+			func(c *host.Conversation) bool { return c.Ask.Choice == llm.ToolChoice{Required: true} }},
 		"tool": {`"tools":[{"name":"find","input_schema":{}}],"tool_choice":{"type":"tool","name":"find"}`,
-			func(c host.Conversation) bool {
+			func(c *host.Conversation) bool {
 				return c.Ask.Choice == llm.ToolChoice{Required: true, Name: "find"}
 			}},
 		"none": {`"tools":[{"name":"find","input_schema":{}}],"tool_choice":{"type":"none"}`,
-			func(c host.Conversation) bool { return c.Ask.NoCalls && len(c.Tools) == 1 }},
+			func(c *host.Conversation) bool { return c.Ask.NoCalls && len(c.Tools) == 1 }},
 		"sampling": {`"temperature":0.5,"top_p":0.25,"stop_sequences":["END"],"output_config":{"effort":"high"}`,
-			func(c host.Conversation) bool {
+			func(c *host.Conversation) bool {
 				return *c.Ask.Temperature == 0.5 && *c.Ask.TopP == 0.25 && len(c.Ask.Stop) == 1 && c.Ask.Stop[0] == "END" && c.Ask.Effort == "high"
 			}},
 		"a schema": {`"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`,
-			func(c host.Conversation) bool { return string(c.Ask.Schema.JSON) == `{"type":"object"}` }},
+			func(c *host.Conversation) bool { return string(c.Ask.Schema.JSON) == `{"type":"object"}` }},
 		"a schema beside tools is asked for in words": {`"tools":[{"name":"find","input_schema":{}}],"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`,
-			func(c host.Conversation) bool {
+			func(c *host.Conversation) bool {
 				return c.Ask.Schema == nil && strings.Contains(c.System, `{"type":"object"}`)
 			}},
 	} {
@@ -251,19 +251,19 @@ func TestMessagesThread(t *testing.T) {
 // anything.
 type relaying struct {
 	relayer // of Store, which nobody asks for
-	answer  func(ctx context.Context, c host.Conversation) (host.Relayed, error)
+	answer  func(ctx context.Context, c *host.Conversation) (*host.Relayed, error)
 }
 
 func (r relaying) Agents() []host.AgentInfo { return []host.AgentInfo{{Name: "assistant"}} }
 
-func (r relaying) Relay(ctx context.Context, c host.Conversation) (host.Relayed, error) {
+func (r relaying) Relay(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
 	done, err := r.answer(ctx, c)
 	return done, err
 }
 
 // says is a turn that ends with text and calls, of which each piece is told.
-func says(r llm.Response, pieces ...string) func(context.Context, host.Conversation) (host.Relayed, error) {
-	return func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+func says(r llm.Response, pieces ...string) func(context.Context, *host.Conversation) (*host.Relayed, error) {
+	return func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
 		placed := host.Placed{Session: memory.NewID[memory.SessionID](), New: true}
 		c.OnPlaced(placed)
 		for _, piece := range pieces {
@@ -279,12 +279,12 @@ func says(r llm.Response, pieces ...string) func(context.Context, host.Conversat
 		for _, call := range r.ToolCalls {
 			m.Blocks = append(m.Blocks, memory.ToolCall(call.ID, call.Name, call.Input))
 		}
-		return host.Relayed{Placed: placed, Message: m, Calls: r.ToolCalls, Response: r}, nil
+		return &host.Relayed{Placed: placed, Message: m, Calls: r.ToolCalls, Response: r}, nil
 	}
 }
 
 // gatewayOf serves a gateway in front of that host.
-func gatewayOf(t *testing.T, answer func(context.Context, host.Conversation) (host.Relayed, error)) *httptest.Server {
+func gatewayOf(t *testing.T, answer func(context.Context, *host.Conversation) (*host.Relayed, error)) *httptest.Server {
 	t.Helper()
 	s := newServer(Config{User: func(context.Context) memory.UserID { return memory.UserID{} }}, relaying{answer: answer})
 	server := httptest.NewServer(s.handler())
@@ -400,7 +400,7 @@ func TestMessagesU3Errors(t *testing.T) {
 		"unknown":      {errors.New("boom"), 500, "api_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := anthropicClient(gatewayOf(t, func(context.Context, host.Conversation) (host.Relayed, error) { return host.Relayed{}, test.err }))
+			client := anthropicClient(gatewayOf(t, func(context.Context, *host.Conversation) (*host.Relayed, error) { return &host.Relayed{}, test.err }))
 			check := func(t *testing.T, err error) {
 				t.Helper()
 				got, ok := errors.AsType[*sdk.Error](err)
@@ -425,10 +425,10 @@ func TestMessagesU3Errors(t *testing.T) {
 
 // U3
 func TestMessagesU3BrokenOff(t *testing.T) {
-	client := anthropicClient(gatewayOf(t, func(ctx context.Context, c host.Conversation) (host.Relayed, error) {
+	client := anthropicClient(gatewayOf(t, func(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
 		c.OnPlaced(host.Placed{Session: memory.NewID[memory.SessionID]()})
 		c.OnEvent(host.Event{Text: "Mar"})
-		return host.Relayed{}, fmt.Errorf("ask: %w", &llm.StatusError{Status: 529})
+		return &host.Relayed{}, fmt.Errorf("ask: %w", &llm.StatusError{Status: 529})
 	}))
 	stream := client.Messages.NewStreaming(t.Context(), ask("Hi"))
 	defer stream.Close()
@@ -476,7 +476,7 @@ func FuzzMessages(f *testing.F) {
 }
 
 // checkConversation holds what was read of any bytes to what a host expects.
-func checkConversation(t *testing.T, body []byte, c host.Conversation, err error) {
+func checkConversation(t *testing.T, body []byte, c *host.Conversation, err error) {
 	if err != nil {
 		if f, ok := errors.AsType[*fault](err); !ok || f.status != http.StatusBadRequest && f.status != http.StatusNotFound || f.message == "" {
 			t.Fatalf("%s: got %+v", body, err)

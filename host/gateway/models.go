@@ -58,23 +58,23 @@ func shortQuote(s string) string {
 // conversation is what a request begins with, whichever API it is of: whose it is,
 // who is spoken to, and where it is kept. Name is what the body calls the session,
 // at param; the header goes before it.
-func (s *server) conversation(r *http.Request, model, name, param string) (host.Conversation, error) {
+func (s *server) conversation(r *http.Request, model, name, param string) (*host.Conversation, error) {
 	if model == "" {
-		return host.Conversation{}, badf("model", "name a model; there are: %s", strings.Join(s.models(), ", "))
+		return nil, badf("model", "name a model; there are: %s", strings.Join(s.models(), ", "))
 	}
 	agent, err := s.agentFor(model)
 	if err != nil {
-		return host.Conversation{}, err
+		return nil, err
 	}
 	if values := r.Header.Values(SessionHeader); len(values) == 1 && values[0] != "" {
 		name, param = values[0], SessionHeader
 	} else if len(values) > 1 {
-		return host.Conversation{}, badf(SessionHeader, "the header is there more than once")
+		return nil, badf(SessionHeader, "the header is there more than once")
 	}
 	if len(name) > memory.MaxSessionName || !utf8.ValidString(name) || strings.Contains(name, "\x00") {
-		return host.Conversation{}, badf(param, "the name of a session is at most %d bytes of UTF-8 without NUL", memory.MaxSessionName)
+		return nil, badf(param, "the name of a session is at most %d bytes of UTF-8 without NUL", memory.MaxSessionName)
 	}
-	return host.Conversation{User: s.user(r.Context()), Agent: agent, Session: name}, nil
+	return &host.Conversation{User: s.user(r.Context()), Agent: agent, Session: name}, nil
 }
 
 // modelEntry is a model in the words of OpenAI and Anthropic at once, neither of

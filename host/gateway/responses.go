@@ -604,7 +604,7 @@ func responsesOf(r responsesRequest, id responseID, at time.Time) responsesAnswe
 }
 
 // done is an answer at its end.
-func (a responsesAnswer) done(id responseID, done host.Relayed, at time.Time) responsesAnswer {
+func (a responsesAnswer) done(id responseID, done *host.Relayed, at time.Time) responsesAnswer {
 	now := at.Unix()
 	a.Status, a.Usage = statusCompleted, responsesUsageOf(done.Response)
 	item := statusCompleted
@@ -683,7 +683,7 @@ func (s *responsesStream) inText(out *events, kind string, fields map[string]any
 	s.event(out, kind, fields)
 }
 
-func (s *responsesStream) end(out *events, done host.Relayed) {
+func (s *responsesStream) end(out *events, done *host.Relayed) {
 	s.begin(out)
 	s.answer = s.answer.done(s.id, done, s.now())
 	if text := s.said.String(); text != "" {
@@ -736,7 +736,7 @@ func (s *server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := sent.into(&c, names); err != nil {
+	if err := sent.into(c, names); err != nil {
 		return err
 	}
 	// What was read of it lives on in c alone, pictures and all.
@@ -746,7 +746,7 @@ func (s *server) responses(w http.ResponseWriter, r *http.Request) error {
 	if sent.Stream {
 		return s.stream(w, r, c, &responsesStream{sent: sent, key: c.AnswerKey, at: at, now: s.now})
 	}
-	return s.answer(w, r, c, func(done host.Relayed) any {
+	return s.answer(w, r, c, func(done *host.Relayed) any {
 		id := responseID{done.Session, c.AnswerKey}
 		return responsesOf(sent, id, at).done(id, done, s.now())
 	})
@@ -766,7 +766,7 @@ func (s *server) retrieveResponse(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	done := host.Relayed{Message: m}
+	done := &host.Relayed{Message: m}
 	for _, b := range m.Blocks {
 		if b.Type == memory.BlockToolCall {
 			done.Calls = append(done.Calls, llm.ToolCall{ID: b.ID, Name: b.Name, Input: b.Input})

@@ -25,13 +25,13 @@ import (
 )
 
 // readResponses is what a request for a response says.
-func readResponses(body string) (host.Conversation, error) {
+func readResponses(body string) (*host.Conversation, error) {
 	var r responsesRequest
-	var c host.Conversation
+	c := new(host.Conversation)
 	if err := decode([]byte(body), &r); err != nil {
 		return c, err
 	}
-	return c, r.into(&c, nil)
+	return c, r.into(c, nil)
 }
 
 func TestResponsesDecode(t *testing.T) {
@@ -73,28 +73,28 @@ func TestResponsesAsk(t *testing.T) {
 	const find = `"tools":[{"type":"function","name":"find","description":"Finds.","parameters":{"type":"object"},"strict":true}]`
 	for name, test := range map[string]struct {
 		body string
-		want func(c host.Conversation) bool
+		want func(c *host.Conversation) bool
 	}{
-		"tools": {find, func(c host.Conversation) bool {
+		"tools": {find, func(c *host.Conversation) bool {
 			return len(c.Tools) == 1 && c.Tools[0].Name == "find" && c.Tools[0].Description == "Finds." && string(c.Tools[0].Parameters) == `{"type":"object"}` && c.Ask.Choice == llm.ToolChoice{} && !c.Ask.NoCalls
 		}},
-		"no parameters": {`"tools":[{"type":"function","name":"find","parameters":null}]`, func(c host.Conversation) bool { return c.Tools[0].Parameters == nil }},
-		"one at a time": {find + `,"parallel_tool_calls":false,"tool_choice":"auto"`, func(c host.Conversation) bool { return c.Ask.Choice == llm.ToolChoice{One: true} }},
-		"required":      {find + `,"tool_choice":"required"`, func(c host.Conversation) bool { return c.Ask.Choice == llm.ToolChoice{Required: true} }},
-		"by name": {find + `,"tool_choice":{"type":"function","name":"find"}`, func(c host.Conversation) bool {
+		"no parameters": {`"tools":[{"type":"function","name":"find","parameters":null}]`, func(c *host.Conversation) bool { return c.Tools[0].Parameters == nil }},
+		"one at a time": {find + `,"parallel_tool_calls":false,"tool_choice":"auto"`, func(c *host.Conversation) bool { return c.Ask.Choice == llm.ToolChoice{One: true} }},
+		"required":      {find + `,"tool_choice":"required"`, func(c *host.Conversation) bool { return c.Ask.Choice == llm.ToolChoice{Required: true} }},
+		"by name": {find + `,"tool_choice":{"type":"function","name":"find"}`, func(c *host.Conversation) bool {
 			return c.Ask.Choice == llm.ToolChoice{Required: true, Name: "find"}
 		}},
-		"none": {find + `,"tool_choice":"none"`, func(c host.Conversation) bool { return c.Ask.NoCalls }},
-		"sampling": {`"temperature":1.5,"top_p":0.25,"max_output_tokens":7,"reasoning":{"effort":"high","summary":"auto"}`, func(c host.Conversation) bool {
+		"none": {find + `,"tool_choice":"none"`, func(c *host.Conversation) bool { return c.Ask.NoCalls }},
+		"sampling": {`"temperature":1.5,"top_p":0.25,"max_output_tokens":7,"reasoning":{"effort":"high","summary":"auto"}`, func(c *host.Conversation) bool {
 			return *c.Ask.Temperature == 1.5 && *c.Ask.TopP == 0.25 && c.Ask.MaxOutputTokens == 7 && c.Ask.Effort == "high"
 		}},
-		"a schema": {`"text":{"format":{"type":"json_schema","name":"who","schema":{"type":"object"},"strict":true},"verbosity":"low"}`, func(c host.Conversation) bool {
+		"a schema": {`"text":{"format":{"type":"json_schema","name":"who","schema":{"type":"object"},"strict":true},"verbosity":"low"}`, func(c *host.Conversation) bool {
 			return c.Ask.Schema.Name == "who" && string(c.Ask.Schema.JSON) == `{"type":"object"}`
 		}},
-		"a schema in words": {find + `,"text":{"format":{"type":"json_schema","name":"who","schema":{"type":"object"},"strict":true}}`, func(c host.Conversation) bool {
+		"a schema in words": {find + `,"text":{"format":{"type":"json_schema","name":"who","schema":{"type":"object"},"strict":true}}`, func(c *host.Conversation) bool {
 			return c.Ask.Schema == nil && strings.Contains(c.System, `{"type":"object"}`)
 		}},
-		"an object in words": {`"text":{"format":{"type":"json_object"}}`, func(c host.Conversation) bool { return strings.Contains(c.System, "JSON object") }},
+		"an object in words": {`"text":{"format":{"type":"json_object"}}`, func(c *host.Conversation) bool { return strings.Contains(c.System, "JSON object") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := readResponses(`{"model":"m","input":"Hi",` + test.body + `}`)
@@ -345,7 +345,7 @@ func TestResponsesU3Errors(t *testing.T) {
 		"unknown":      {errors.New("boom"), 500, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := openAIClient(gatewayOf(t, func(context.Context, host.Conversation) (host.Relayed, error) { return host.Relayed{}, test.err }))
+			client := openAIClient(gatewayOf(t, func(context.Context, *host.Conversation) (*host.Relayed, error) { return &host.Relayed{}, test.err }))
 			check := func(t *testing.T, err error) {
 				t.Helper()
 				got, ok := errors.AsType[*openai.Error](err)
@@ -364,10 +364,10 @@ func TestResponsesU3Errors(t *testing.T) {
 		})
 	}
 	t.Run("in the middle", func(t *testing.T) {
-		client := openAIClient(gatewayOf(t, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+		client := openAIClient(gatewayOf(t, func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
 			c.OnPlaced(host.Placed{Session: memory.NewID[memory.SessionID]()})
 			c.OnEvent(host.Event{Text: "Mar"})
-			return host.Relayed{}, fmt.Errorf("%w: %w", llm.ErrRateLimited, &llm.StatusError{Status: 429})
+			return &host.Relayed{}, fmt.Errorf("%w: %w", llm.ErrRateLimited, &llm.StatusError{Status: 429})
 		}))
 		stream := client.Responses.NewStreaming(t.Context(), input("Hi"))
 		defer stream.Close()
@@ -383,9 +383,9 @@ func TestResponsesU3Errors(t *testing.T) {
 
 // U3
 func TestResponsesU3Sessions(t *testing.T) {
-	var asked host.Conversation
+	var asked *host.Conversation
 	answer := says(llm.Response{}, "Marta.")
-	client := openAIClient(gatewayOf(t, func(ctx context.Context, c host.Conversation) (host.Relayed, error) {
+	client := openAIClient(gatewayOf(t, func(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
 		asked = c
 		return answer(ctx, c)
 	}))
@@ -457,12 +457,12 @@ func TestStreamsLive(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			heard := make(chan struct{})
 			answer := says(llm.Response{}, "Marta.")
-			s := newServer(Config{User: func(context.Context) memory.UserID { return memory.UserID{} }}, relaying{answer: func(ctx context.Context, c host.Conversation) (host.Relayed, error) {
+			s := newServer(Config{User: func(context.Context) memory.UserID { return memory.UserID{} }}, relaying{answer: func(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
 				c.OnPlaced(host.Placed{Session: memory.NewID[memory.SessionID]()})
 				select {
 				case <-heard:
 				case <-ctx.Done():
-					return host.Relayed{}, ctx.Err()
+					return &host.Relayed{}, ctx.Err()
 				}
 				return answer(ctx, c)
 			}})

@@ -25,10 +25,10 @@ import (
 // standIn is a host whose turns are those of a test: for what a real one does only
 // by bad luck.
 type standIn struct {
-	relay func(context.Context, host.Conversation) (host.Relayed, error)
+	relay func(context.Context, *host.Conversation) (*host.Relayed, error)
 }
 
-func (s standIn) Relay(ctx context.Context, c host.Conversation) (host.Relayed, error) {
+func (s standIn) Relay(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
 	return s.relay(ctx, c)
 }
 
@@ -41,7 +41,7 @@ type userKey struct{}
 
 // behind is the gateway before a stand-in. The header User of a request says whose it
 // is.
-func behind(t *testing.T, b gateway.Bounds, relay func(context.Context, host.Conversation) (host.Relayed, error)) http.Handler {
+func behind(t *testing.T, b gateway.Bounds, relay func(context.Context, *host.Conversation) (*host.Relayed, error)) http.Handler {
 	t.Helper()
 	users := map[string]memory.UserID{"": memory.NewID[memory.UserID](), "other": memory.NewID[memory.UserID]()}
 	config := gateway.Config{
@@ -55,8 +55,8 @@ func behind(t *testing.T, b gateway.Bounds, relay func(context.Context, host.Con
 }
 
 // answered is what comes of a turn that ends with a text.
-func answered(text string) host.Relayed {
-	return host.Relayed{Message: memory.Message{ID: memory.NewID[memory.MessageID](), Blocks: []memory.Block{memory.Text(text)}}}
+func answered(text string) *host.Relayed {
+	return &host.Relayed{Message: memory.Message{ID: memory.NewID[memory.MessageID](), Blocks: []memory.Block{memory.Text(text)}}}
 }
 
 var somewhere = host.Placed{Session: memory.NewID[memory.SessionID](), New: true, Added: 1}
@@ -160,7 +160,7 @@ func TestStreamTellsTheAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newRecorder()
-			handler := behind(t, gateway.Bounds{}, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+			handler := behind(t, gateway.Bounds{}, func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
 				c.OnPlaced(somewhere)
 				for _, piece := range test.pieces {
 					c.OnEvent(host.Event{Tool: "memory_search"})
@@ -188,13 +188,13 @@ func TestStreamTellsTheAnswer(t *testing.T) {
 func TestStreamLives(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		w := newRecorder()
-		handler := behind(t, gateway.Bounds{Alive: time.Millisecond}, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+		handler := behind(t, gateway.Bounds{Alive: time.Millisecond}, func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
 			if early {
-				return host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
+				return &host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
 			}
 			c.OnPlaced(somewhere)
 			w.seen(":\n\n:\n\n")
-			return host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
+			return &host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
 		})
 		handler.ServeHTTP(w, askingStream(t.Context()))
 		body := w.body.String()
@@ -221,7 +221,7 @@ func TestStreamEnds(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			w, over := newRecorder(), false
-			handler := behind(t, gateway.Bounds{}, func(turn context.Context, c host.Conversation) (host.Relayed, error) {
+			handler := behind(t, gateway.Bounds{}, func(turn context.Context, c *host.Conversation) (*host.Relayed, error) {
 				c.OnPlaced(somewhere)
 				c.OnEvent(host.Event{Text: "Good"})
 				w.seen("Good")
@@ -233,7 +233,7 @@ func TestStreamEnds(t *testing.T) {
 				}
 				<-turn.Done()
 				over = true
-				return host.Relayed{}, turn.Err()
+				return &host.Relayed{}, turn.Err()
 			})
 			// The server is not to take the answer for one that was given.
 			func() {
@@ -256,7 +256,7 @@ func TestStreamEnds(t *testing.T) {
 
 // A panic of the host costs one request, and nothing waits for it.
 func TestStreamPanics(t *testing.T) {
-	handler := behind(t, gateway.Bounds{}, func(_ context.Context, c host.Conversation) (host.Relayed, error) {
+	handler := behind(t, gateway.Bounds{}, func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
 		c.OnPlaced(somewhere)
 		panic("a mistake")
 	})
@@ -284,9 +284,9 @@ func (b *failingBody) Read(p []byte) (int, error) {
 // A body comes in time and whole, or is refused; afterwards the connection has no
 // deadline, for an answer takes its time.
 func TestBodyDoesNotCome(t *testing.T) {
-	handler := behind(t, gateway.Bounds{}, func(context.Context, host.Conversation) (host.Relayed, error) {
+	handler := behind(t, gateway.Bounds{}, func(context.Context, *host.Conversation) (*host.Relayed, error) {
 		t.Error("the host was asked")
-		return host.Relayed{}, nil
+		return &host.Relayed{}, nil
 	})
 	for _, test := range []struct {
 		err    error
@@ -308,7 +308,7 @@ func TestBodyDoesNotCome(t *testing.T) {
 func TestBodiesAreBounded(t *testing.T) {
 	const room = 4 << 20
 	entered, release := make(chan struct{}), make(chan struct{})
-	handler := behind(t, gateway.Bounds{Room: room}, func(context.Context, host.Conversation) (host.Relayed, error) {
+	handler := behind(t, gateway.Bounds{Room: room}, func(context.Context, *host.Conversation) (*host.Relayed, error) {
 		entered <- struct{}{}
 		<-release
 		return answered("Good day."), nil
@@ -350,7 +350,7 @@ func TestBodiesAreBounded(t *testing.T) {
 // being answered.
 func TestManyConnections(t *testing.T) {
 	const many = 1000
-	handler := behind(t, gateway.Bounds{}, func(context.Context, host.Conversation) (host.Relayed, error) {
+	handler := behind(t, gateway.Bounds{}, func(context.Context, *host.Conversation) (*host.Relayed, error) {
 		return answered("Good day."), nil
 	})
 	url := listen(t, handler, slog.New(slog.DiscardHandler))

@@ -32,7 +32,7 @@ type teller interface {
 	// text tells a piece, which is not empty.
 	text(out *events, piece string)
 	// end tells how the turn ended, when its text has been told.
-	end(out *events, done host.Relayed)
+	end(out *events, done *host.Relayed)
 	// fail tells that there will be no answer after all. It is called only when
 	// something was written before; else the answer has a status of its own.
 	fail(out *events, f *fault)
@@ -41,21 +41,14 @@ type teller interface {
 }
 
 // answer answers a conversation whole, by what of makes of what came of it.
-func (s *server) answer(w http.ResponseWriter, r *http.Request, c host.Conversation, of func(host.Relayed) any) error {
+func (s *server) answer(w http.ResponseWriter, r *http.Request, c *host.Conversation, of func(*host.Relayed) any) error {
 	c.OnPlaced = func(at host.Placed) { setSession(w, at) }
-	var done host.Relayed
-	if err := s.relay(r.Context(), &c, &done); err != nil && !endedEarly(&done, err) {
+	done, err := s.host.Relay(r.Context(), c)
+	if err != nil && !endedEarly(done, err) {
 		return err
 	}
 	writeJSON(w, http.StatusOK, of(done))
 	return nil
-}
-
-// relay is Relay, which waits for the model, with as little as may be on its
-// goroutine's stack: what a turn comes to is some kilobytes, and streams are many.
-func (s *server) relay(ctx context.Context, c *host.Conversation, done *host.Relayed) (err error) {
-	*done, err = s.host.Relay(ctx, *c)
-	return err
 }
 
 // endedEarly reports whether a turn failed only because the answer ended before its
@@ -66,14 +59,13 @@ func endedEarly(done *host.Relayed, err error) bool {
 
 // stream answers a conversation while the model speaks. A turn that fails before
 // anything was written is the error that is returned.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, c host.Conversation, to teller) error {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, c *host.Conversation, to teller) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	box := newMailbox()
 	c.OnPlaced, c.OnEvent = box.place, box.put
 	n := &narrator{out: newEvents(w), to: to}
-	done := new(host.Relayed)
-	err := func() error {
+	done, err := func() (*host.Relayed, error) {
 		told := make(chan struct{})
 		defer func() { <-told }() // also when the host panics
 		defer box.close()
@@ -82,7 +74,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c host.Conversat
 			// Nobody reads: the turn ends, and is waited for.
 			n.tell(box, s.alive, cancel)
 		}()
-		return s.relay(ctx, &c, done)
+		return s.host.Relay(ctx, c)
 	}()
 	if err == nil || endedEarly(done, err) {
 		if err = n.finish(done); err == nil {
@@ -164,7 +156,7 @@ func (n *narrator) finish(done *host.Relayed) error {
 	if rest != "" {
 		n.say(rest)
 	}
-	n.to.end(n.out, *done)
+	n.to.end(n.out, done)
 	return nil
 }
 

@@ -169,7 +169,9 @@ type answer struct {
 // body and progress. After an error a.reason tells whether the answer had come to
 // its end.
 func (a *answer) read(body io.Reader, progress func() error) error {
-	r := bufio.NewReader(body)
+	// The connection has a buffer of its own; this one is there for as long as the
+	// model thinks.
+	r := bufio.NewReaderSize(body, 512)
 	for {
 		b, err := r.ReadByte()
 		if errors.Is(err, io.EOF) {

@@ -121,17 +121,17 @@ func (m *Model) GoString() string { return m.String() }
 // llm.ErrEmpty, and nothing of the SDK's, whose errors hold the request and so
 // the key.
 func (m *Model) Complete(ctx context.Context, r llm.Request) (llm.Response, error) {
-	return m.ask(ctx, r, nil)
+	return m.ask(ctx, &r, nil)
 }
 
 // Stream implements llm.Streamer, with the errors of Complete. A server that does
 // not stream, or not to this account, has its answer given out at once.
 func (m *Model) Stream(ctx context.Context, r llm.Request, each func(text string)) (llm.Response, error) {
-	return m.ask(ctx, r, each)
+	return m.ask(ctx, &r, each)
 }
 
-func (m *Model) ask(ctx context.Context, r llm.Request, each func(string)) (llm.Response, error) {
-	d := *m.dialect.Load()
+func (m *Model) ask(ctx context.Context, r *llm.Request, each func(string)) (llm.Response, error) {
+	d := new(*m.dialect.Load())
 	return m.endpoint.Ask(ctx, each, func(each func(string)) (llm.Response, *remote.Failure) {
 		var unsent []string
 		if d.noStop {
@@ -142,7 +142,7 @@ func (m *Model) ask(ctx context.Context, r llm.Request, each func(string)) (llm.
 	}, func(param string) bool {
 		// Each lesson is learned once.
 		learns := d.learn(param, r, each != nil)
-		if learned := d; learns {
+		if learned := *d; learns {
 			learned.otherEffort = false
 			m.dialect.Store(&learned)
 		}
@@ -153,7 +153,7 @@ func (m *Model) ask(ctx context.Context, r llm.Request, each func(string)) (llm.
 // learn takes from a refused parameter what the server does not understand, and
 // reports whether there was something to learn: a parameter that r does not have
 // was not refused.
-func (d *dialect) learn(param string, r llm.Request, streams bool) bool {
+func (d *dialect) learn(param string, r *llm.Request, streams bool) bool {
 	switch {
 	case param == "max_tokens" && !d.completionTokens:
 		d.completionTokens = true
@@ -175,7 +175,7 @@ func (d *dialect) learn(param string, r llm.Request, streams bool) bool {
 		// Who knows of efforts at all knows the first three.
 		d.ownEffort = r.Effort == "low" || r.Effort == "medium" || r.Effort == "high"
 		d.otherEffort = !d.ownEffort
-	case param == remote.Images && remote.HasImages(r) && !d.blind:
+	case param == remote.Images && remote.HasImages(*r) && !d.blind:
 		d.blind = true
 	case param == "response_format" && r.Schema != nil && d.schema < schemaInWords:
 		d.schema++
@@ -190,15 +190,32 @@ func (d *dialect) learn(param string, r llm.Request, streams bool) bool {
 }
 
 // attempt asks once. With each, which may be nil, the server is asked to stream.
-func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func(string)) (llm.Response, *remote.Failure) {
-	streams := each != nil && !d.noStream
+func (m *Model) attempt(ctx context.Context, r *llm.Request, d *dialect, each func(string)) (llm.Response, *remote.Failure) {
+	x, failed := m.send(ctx, *r, *d, each != nil && !d.noStream)
+	if failed != nil {
+		return llm.Response{}, failed
+	}
+	defer x.Close()
+	a := &answer{speech: speech{each: each}}
+	err := a.read(lively{x}, func() error {
+		if a.reason != "" {
+			x.Patience(afterTheEnd)
+		}
+		return x.Err()
+	})
+	return m.ended(ctx, r, a, x, err)
+}
+
+// send sends a request; the answer is yet to be read. What is large in a request is
+// gone from the stack while it is waited for.
+func (m *Model) send(ctx context.Context, r llm.Request, d dialect, streams bool) (*remote.Exchange, *remote.Failure) {
 	wrong := remote.Check(r)
 	if wrong != nil {
-		return llm.Response{}, wrong
+		return nil, wrong
 	}
 	params, wrong := m.params(r, d, streams)
 	if wrong != nil {
-		return llm.Response{}, wrong
+		return nil, wrong
 	}
 	x, _, failed := m.endpoint.Send(ctx, streams, func(ctx context.Context) (raw *http.Response, err error) {
 		options := []option.RequestOption{option.WithResponseBodyInto(&raw)}
@@ -208,17 +225,11 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func
 		_, err = m.chat.New(ctx, params, options...)
 		return raw, err
 	}, func(_ int, body []byte) remote.Complaint { return complain(body).read() })
-	if failed != nil {
-		return llm.Response{}, failed
-	}
-	defer x.Close()
-	a := answer{speech: speech{each: each}}
-	err := a.read(lively{x}, func() error {
-		if a.reason != "" {
-			x.Patience(afterTheEnd)
-		}
-		return x.Err()
-	})
+	return x, failed
+}
+
+// ended is what came of an answer that was read to its end, or to that error.
+func (m *Model) ended(ctx context.Context, r *llm.Request, a *answer, x *remote.Exchange, err error) (llm.Response, *remote.Failure) {
 	_, told := errors.AsType[*remote.Failure](err)
 	switch {
 	case err != nil && (a.reason == "" || told || ctx.Err() != nil):
@@ -226,7 +237,7 @@ func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func
 	case err == nil:
 		x.Drain()
 	}
-	response, failed := a.end(r)
+	response, failed := a.end(*r)
 	if failed == nil || errors.Is(failed, llm.ErrEmpty) || response.Filtered {
 		response.Model = m.endpoint.Name()
 	}

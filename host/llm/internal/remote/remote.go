@@ -111,6 +111,8 @@ func (c Config) Open() (*Endpoint, error) {
 	}
 	client := http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+		// Pieces are small, and what is larger than a buffer passes it by.
+		ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10,
 	}}
 	if c.HTTPClient != nil {
 		client = *c.HTTPClient
