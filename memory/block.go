@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gloveboxhq/glovebox/abi/jsonsize"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 )
 
@@ -95,28 +96,6 @@ type blockJSON struct {
 // up at some depth would refuse, with all that it stands in, is never stored.
 const MaxInputDepth = 1000
 
-// nestsDeeper reports whether a JSON text, which need not be valid, nests deeper than
-// that.
-func nestsDeeper(text []byte, than int) bool {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > than {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
-}
-
 // MarshalJSON writes an object with "type" and the fields of that type.
 func (b Block) MarshalJSON() ([]byte, error) {
 	if b.original != nil {
@@ -129,7 +108,7 @@ func (b Block) MarshalJSON() ([]byte, error) {
 	if !b.File.IsZero() {
 		out.File = json.RawMessage(`"` + b.File.String() + `"`)
 	}
-	if nestsDeeper(b.Input, MaxInputDepth) {
+	if jsonsize.Of(b.Input).Depth > MaxInputDepth {
 		return nil, fmt.Errorf("input nests deeper than %d: %w", MaxInputDepth, ErrInvalid)
 	}
 	var verbatim json.RawMessage

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/gloveboxhq/glovebox/abi/jsonsize"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -129,8 +130,11 @@ func tooLarge() *fault {
 // decode reads one JSON object into v, in linear time and memory. Of a field that
 // is there twice the last one counts.
 func decode(data []byte, v any) error {
-	if err := bounded(data); err != nil {
-		return err
+	switch size := jsonsize.Of(data); {
+	case size.Depth > maxDepth:
+		return badf("", "the body nests deeper than %d", maxDepth)
+	case size.Values > maxValues:
+		return badf("", "the body has more than %d values", maxValues)
 	}
 	if !utf8.Valid(data) {
 		return badf("", "the body is not UTF-8")
@@ -149,32 +153,4 @@ func decode(data []byte, v any) error {
 		return badf(wrong.Field, "a %s cannot stand there", kindOf(wrong))
 	}
 	return badf("", "the body is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
-}
-
-// bounded looks at how deep and how wide a JSON text is, before it is decoded. It
-// need not be valid.
-func bounded(data []byte) error {
-	depth, values, quoted := 0, 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return badf("", "the body nests deeper than %d", maxDepth)
-			}
-			values++
-		case c == '}' || c == ']':
-			depth--
-		case c == ',':
-			values++
-		}
-		if values > maxValues {
-			return badf("", "the body has more than %d values", maxValues)
-		}
-	}
-	return nil
 }

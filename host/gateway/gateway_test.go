@@ -70,6 +70,7 @@ type system struct {
 type setup struct {
 	host   host.Config
 	script *openaitest.Script
+	log    io.Writer
 }
 
 // serve starts a host whose model is a server that answers by a script, and serves
@@ -77,7 +78,7 @@ type setup struct {
 func serve(t testing.TB, options ...func(*setup)) *system {
 	t.Helper()
 	time := &clock{at: monday}
-	up := setup{script: openaitest.NewScript(t).Otherwise(openaitest.Text("Noted."))}
+	up := setup{script: openaitest.NewScript(t).Otherwise(openaitest.Text("Noted.")), log: t.Output()}
 	dir := t.TempDir()
 	up.host = host.Config{
 		Data: dir, Cache: cacheDir, Now: time.now,
@@ -120,7 +121,7 @@ func serve(t testing.TB, options ...func(*setup)) *system {
 			t.Fatal(err)
 		}
 	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	log := slog.New(slog.NewTextHandler(up.log, nil))
 	handler := gateway.New(gateway.Config{
 		Host: h, HostConfig: up.host, Now: time.now, Log: log,
 		User: func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User },

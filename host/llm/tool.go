@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/gloveboxhq/glovebox/abi/jsonsize"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 )
 
@@ -114,27 +115,8 @@ func parseInput(sent json.RawMessage) (input json.RawMessage, fault string) {
 	return input, ""
 }
 
-// ToolInputTooDeep reports whether the input of a call, valid JSON, nests deeper than
-// MaxToolDepth.
-func ToolInputTooDeep(input []byte) bool {
-	depth, quoted := 0, false
-	for i := 0; i < len(input); i++ {
-		switch c := input[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > MaxToolDepth {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
-}
+// ToolInputTooDeep reports whether the input of a call nests deeper than MaxToolDepth.
+func ToolInputTooDeep(input []byte) bool { return jsonsize.Of(input).Depth > MaxToolDepth }
 
 // ValidToolName reports whether name has the form of a tool's.
 func ValidToolName(name string) bool { return made(name, maxToolName, "_-") }
