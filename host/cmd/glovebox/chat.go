@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +17,13 @@ import (
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// maxLine bounds one line of input.
-const maxLine = 1 << 20
+const (
+	// maxLine bounds one line of input.
+	maxLine = 1 << 20
+	// patience is how long the end of a talk waits for what goes on in the
+	// background, unnoticed how long without a word.
+	patience, unnoticed = 30 * time.Second, 500 * time.Millisecond
+)
 
 func (a *app) chat() *cobra.Command {
 	var user, agent, session string
@@ -36,7 +43,8 @@ func (a *app) chat() *cobra.Command {
 				return err
 			}
 			defer h.Close()
-			return a.talk(c, h, user, agent, session)
+			talked := a.talk(c, h, user, agent, session)
+			return cmp.Or(talked, a.finish(c.Context(), h))
 		},
 	}
 	c.Flags().StringVar(&user, "user", memory.DefaultUserName, "who talks")
@@ -120,6 +128,25 @@ func (a *app) talk(c *cobra.Command, h *host.Host, userName, agentName, session 
 			}
 		}
 	}
+}
+
+// finish waits for what the talk began in the background: a process that ends at once
+// would leave a summary to the next time, and pay for it twice.
+func (a *app) finish(ctx context.Context, h *host.Host) error {
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	quick, cancel := context.WithTimeout(ctx, unnoticed)
+	defer cancel()
+	if h.Idle(quick) == nil {
+		return nil
+	}
+	if a.terminal && ctx.Err() == nil {
+		fmt.Fprintln(a.stderr, "summarising what was said; Ctrl-C leaves it for the next time")
+	}
+	if err := h.Idle(bounded); err != nil && ctx.Err() == nil {
+		fmt.Fprintf(a.stderr, "glovebox: what goes on in the background is left for the next time, after %s\n", patience)
+	}
+	return ctx.Err()
 }
 
 // inputLine is one line of input, or why there is none.
