@@ -557,7 +557,7 @@ func TestSpendGuardHolds(t *testing.T) {
 	if asked := len(summarizer.requests()); asked != 24 || !strings.Contains(last.Sweep.Stopped, "24 calls within 10m") || last.Sweep.Changed() {
 		t.Errorf("asked %d times: %+v", asked, last.Sweep)
 	}
-	runs, err := w.store.Compactions(t.Context(), w.anna, w.session)
+	runs, err := w.store.Compactions(t.Context(), w.anna, w.session, 0)
 	if err != nil || runs[len(runs)-1].Reason != last.Sweep.Stopped {
 		t.Errorf("the record does not say why, %v", err)
 	}
@@ -642,7 +642,7 @@ func TestRelieveIsBounded(t *testing.T) {
 	if got := shape(w.frontier()); got != "d0 6 messages" {
 		t.Errorf("in the end there are %s", got)
 	}
-	if runs, err := w.store.Compactions(t.Context(), w.anna, w.session); err != nil || len(runs) != 1 || runs[0].Summaries != 1 || runs[0].Trigger != memory.TriggerThreshold {
+	if runs, err := w.store.Compactions(t.Context(), w.anna, w.session, 0); err != nil || len(runs) != 1 || runs[0].Summaries != 1 || runs[0].Trigger != memory.TriggerThreshold {
 		t.Errorf("the record %+v, %v", runs, err)
 	}
 }

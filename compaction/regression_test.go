@@ -94,7 +94,7 @@ func TestASmallOldestRunIsPassedOver(t *testing.T) {
 		if err != nil || !report.Sweep.Changed() || report.Sweep.Stopped == "" {
 			t.Errorf("%+v, %v", report, err)
 		}
-		runs, err := w.store.Compactions(t.Context(), w.anna, w.session)
+		runs, err := w.store.Compactions(t.Context(), w.anna, w.session, 0)
 		if err != nil || len(runs) != 1 || runs[0].Reason != report.Sweep.Stopped {
 			t.Errorf("the record %+v does not say why the sweep ended, %v", runs, err)
 		}

@@ -54,7 +54,7 @@ func (w *world) refreshes(user memory.UserID, session memory.SessionID) (n int) 
 // record counts the rows of the session's record by outcome.
 func (w *world) record(user memory.UserID, session memory.SessionID) map[memory.Outcome]int {
 	w.t.Helper()
-	runs, err := w.store.Compactions(w.t.Context(), user, session)
+	runs, err := w.store.Compactions(w.t.Context(), user, session, 0)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func TestAKilledCadenceRunIsFinished(t *testing.T) {
 	if n := strings.Count(strings.Join(lines, "\n"), "/"+string(memory.SourceContextInjection)); n != 1 {
 		t.Errorf("%d refreshes", n)
 	}
-	record, err := h.Store().Compactions(t.Context(), user, answer.Session)
+	record, err := h.Store().Compactions(t.Context(), user, answer.Session, 0)
 	if err != nil || len(record) != 1 || record[0].Outcome != memory.OutcomeDone || record[0].Trigger != memory.TriggerCadence {
 		t.Errorf("record %+v, %v", record, err)
 	}

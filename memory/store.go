@@ -175,9 +175,9 @@ type Store interface {
 	// RecordCompaction adds one row to the record. Errors: ErrNotFound, also
 	// for an agent that is not the session's.
 	RecordCompaction(ctx context.Context, user UserID, run CompactionRun) error
-	// Compactions returns the session's record, oldest first. Errors:
-	// ErrNotFound.
-	Compactions(ctx context.Context, user UserID, session SessionID) ([]CompactionRun, error)
+	// Compactions returns the last limit rows of the session's record, oldest first;
+	// zero means all. Errors: ErrNotFound, ErrInvalid for a negative limit.
+	Compactions(ctx context.Context, user UserID, session SessionID, limit int) ([]CompactionRun, error)
 
 	// PutPendingRun records that a run has begun; EndPendingRun that it is over.
 	// A session has at most one of a trigger: a later one takes the place of the

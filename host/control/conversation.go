@@ -413,11 +413,11 @@ func (s *server) compactions(w http.ResponseWriter, r *http.Request, at place) e
 	if err != nil {
 		return err
 	}
-	runs, err := s.store.Compactions(r.Context(), at.user.ID, session.ID)
+	runs, err := s.store.Compactions(r.Context(), at.user.ID, session.ID, limit)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Compactions []memory.CompactionRun `json:"compactions"`
-	}{append([]memory.CompactionRun{}, runs[max(0, len(runs)-limit):]...)})
+	}{append([]memory.CompactionRun{}, runs...)})
 }

@@ -272,7 +272,9 @@ func (s *site) timeline(w http.ResponseWriter, r *http.Request, v viewer) error 
 	if err != nil {
 		return err
 	}
-	runs, err := s.store.Compactions(r.Context(), v.User.ID, session.ID)
+	number, before := pageOf(r, math.MaxInt32)
+	// One more than is shown says whether there is another page.
+	runs, err := s.store.Compactions(r.Context(), v.User.ID, session.ID, before+pageSize+1)
 	if err != nil {
 		return err
 	}
@@ -286,7 +288,6 @@ func (s *site) timeline(w http.ResponseWriter, r *http.Request, v viewer) error 
 	}
 	events = append(events, hands...)
 	slices.SortStableFunc(events, func(a, b event) int { return b.At.Compare(a.At) })
-	number, before := pageOf(r, math.MaxInt32)
 	p := timelinePage{sessionHead: s.head(v, session, "Timeline"), Pager: pagerAt(r, number, before < len(events) && len(events)-before > pageSize)}
 	before = min(before, len(events))
 	p.Events = events[before:min(before+pageSize, len(events))]

@@ -518,7 +518,7 @@ func testTexts(t *testing.T, f *fixture) {
 
 		run := memory.CompactionRun{Session: session, Agent: f.agent, Reason: test.text, StartedAt: at}
 		check(t, f.store.RecordCompaction(ctx, f.user, run))
-		runs := must(f.store.Compactions(ctx, f.user, session))(t)
+		runs := must(f.store.Compactions(ctx, f.user, session, 0))(t)
 		same("reason", runs[len(runs)-1].Reason)
 	}
 }
@@ -623,7 +623,11 @@ func testCompactions(t *testing.T, f *fixture) {
 	check(t, f.store.RecordCompaction(t.Context(), f.user, run))
 	check(t, f.store.RecordCompaction(t.Context(), f.user, second))
 	f.reopen()
-	equal(t, must(f.store.Compactions(t.Context(), f.user, session))(t), []memory.CompactionRun{run, second})
+	equal(t, must(f.store.Compactions(t.Context(), f.user, session, 0))(t), []memory.CompactionRun{run, second})
+	equal(t, must(f.store.Compactions(t.Context(), f.user, session, 1))(t), []memory.CompactionRun{second})
+	equal(t, must(f.store.Compactions(t.Context(), f.user, session, 3))(t), []memory.CompactionRun{run, second})
+	_, err := f.store.Compactions(t.Context(), f.user, session, -1)
+	wants(t, err, memory.ErrInvalid)
 }
 
 // holding is a session with something of everything.
@@ -711,7 +715,7 @@ func (f *fixture) within(user memory.UserID, h holding) map[string]func(context.
 		"Files":            func(ctx context.Context) error { _, err := f.store.Files(ctx, user, h.session); return err },
 		"File":             func(ctx context.Context) error { _, _, err := f.store.File(ctx, user, h.file); return err },
 		"RecordCompaction": func(ctx context.Context) error { return f.store.RecordCompaction(ctx, user, run) },
-		"Compactions":      func(ctx context.Context) error { _, err := f.store.Compactions(ctx, user, h.session); return err },
+		"Compactions":      func(ctx context.Context) error { _, err := f.store.Compactions(ctx, user, h.session, 0); return err },
 		"PutPendingRun": func(ctx context.Context) error {
 			return f.store.PutPendingRun(ctx, memory.PendingRun{User: user, Agent: f.agent, Session: h.session, Trigger: memory.TriggerGap, At: at})
 		},
@@ -874,7 +878,7 @@ func (f *fixture) everything(session memory.SessionID) []any {
 	all := []any{
 		must(f.store.Users(ctx))(f.t), must(f.store.Agents(ctx))(f.t), must(f.store.Sessions(ctx, f.user, memory.SessionQuery{}))(f.t),
 		must(f.store.Messages(ctx, f.user, session, memory.MessageQuery{}))(f.t), must(f.store.Frontier(ctx, f.user, session))(f.t),
-		must(f.store.Compactions(ctx, f.user, session))(f.t), must(f.store.Extractions(ctx, f.user, memory.ExtractionQuery{}))(f.t),
+		must(f.store.Compactions(ctx, f.user, session, 0))(f.t), must(f.store.Extractions(ctx, f.user, memory.ExtractionQuery{}))(f.t),
 		f.topics(memory.TopicQuery{}), must(f.store.Unseen(ctx, f.user, session))(f.t), must(f.store.PendingRuns(ctx))(f.t),
 	}
 	for _, v := range must(f.store.Summaries(ctx, f.user, session))(f.t) {

@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"slices"
 
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -29,18 +31,25 @@ func (s *Store) RecordCompaction(ctx context.Context, user memory.UserID, run me
 }
 
 // Compactions implements memory.Store.
-func (s *Store) Compactions(ctx context.Context, user memory.UserID, id memory.SessionID) (runs []memory.CompactionRun, err error) {
+func (s *Store) Compactions(ctx context.Context, user memory.UserID, id memory.SessionID, limit int) (runs []memory.CompactionRun, err error) {
+	if limit < 0 {
+		return nil, fmt.Errorf("read compactions of session %s: a limit of %d: %w", id, limit, memory.ErrInvalid)
+	}
+	if limit == 0 {
+		limit = -1 // as SQLite has it
+	}
 	err = s.reading(ctx, "read compactions of session "+id.String(), func(tx *sql.Tx) error {
 		if _, err := s.revision(ctx, tx, user, id); err != nil {
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, `SELECT session_id, agent_id, trigger, outcome, reason, items_before, items_after, tokens_before, tokens_after,
-			summaries, refresh_blocks, refresh_tokens, refresh_skipped, started_at, took FROM compaction_runs WHERE session_id = `+ownSession+` ORDER BY id`,
-			blob(id), blob(user))
+			summaries, refresh_blocks, refresh_tokens, refresh_skipped, started_at, took FROM compaction_runs WHERE session_id = `+ownSession+` ORDER BY id DESC LIMIT ?3`,
+			blob(id), blob(user), limit)
 		runs, err = all(rows, err, func(r row) (c memory.CompactionRun, err error) {
 			return c, r.Scan(into(&c.Session), into(&c.Agent), &c.Trigger, &c.Outcome, &c.Reason, &c.ItemsBefore, &c.ItemsAfter, &c.TokensBefore, &c.TokensAfter,
 				&c.Summaries, &c.RefreshBlocks, &c.RefreshTokens, &c.RefreshSkipped, instant{&c.StartedAt}, &c.Took)
 		})
+		slices.Reverse(runs)
 		return err
 	})
 	return runs, err

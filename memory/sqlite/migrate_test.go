@@ -184,7 +184,7 @@ func TestMigrations(t *testing.T) {
 			if expanded, err := store.Expand(t.Context(), user.ID, summaries[0].ID, memory.MessageQuery{}); err != nil || !reflect.DeepEqual(expanded, messages[:2]) {
 				t.Errorf("expanded %+v, %v", expanded, err)
 			}
-			if runs, err := store.Compactions(t.Context(), user.ID, session); err != nil || len(runs) != 1 || runs[0].Reason != "why" {
+			if runs, err := store.Compactions(t.Context(), user.ID, session, 0); err != nil || len(runs) != 1 || runs[0].Reason != "why" {
 				t.Errorf("compactions %+v, %v", runs, err)
 			}
 			if again, err := store.Append(t.Context(), user.ID, session, memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Blocks: []memory.Block{memory.Text("x")}, EventKey: "event-3", At: at}); err != nil || again[0].Seq != 3 {

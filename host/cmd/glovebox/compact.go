@@ -168,11 +168,10 @@ func (a *app) sessionStatus() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				runs, err := store.Compactions(c.Context(), u.ID, session.ID)
+				runs, err := store.Compactions(c.Context(), u.ID, session.ID, lastRuns)
 				if err != nil {
 					return err
 				}
-				runs = runs[max(0, len(runs)-lastRuns):]
 				if a.asJSON {
 					return a.printJSON(struct {
 						Session memory.SessionID `json:"session"`

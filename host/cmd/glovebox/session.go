@@ -185,7 +185,7 @@ func (a *app) sessionShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				runs, err := store.Compactions(c.Context(), u.ID, session.ID)
+				runs, err := store.Compactions(c.Context(), u.ID, session.ID, 0)
 				if err != nil {
 					return err
 				}
