@@ -11,15 +11,15 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	maxParametersBytes = 256 << 10
-	maxParametersDepth = 100
-)
+// MaxParameters is the most bytes of a tool's parameters.
+const MaxParameters = 256 << 10
+
+const maxParametersDepth = 100
 
 // Errors of the parameters of tools.
 var (
 	errNoObject   = errors.New("no JSON object in UTF-8")
-	errTooLarge   = fmt.Errorf("over %d KiB", maxParametersBytes>>10)
+	errTooLarge   = fmt.Errorf("over %d KiB", MaxParameters>>10)
 	errTooDeep    = fmt.Errorf("over %d levels deep", maxParametersDepth)
 	errNotCompact = errors.New("white space between tokens")
 	errKeyOrder   = errors.New("keys out of order")
@@ -67,7 +67,7 @@ func quoteName(name string) string {
 }
 
 func canonicalObject(raw json.RawMessage) (json.RawMessage, error) {
-	if len(raw) > maxParametersBytes {
+	if len(raw) > MaxParameters {
 		return nil, errTooLarge
 	}
 	raw = bytes.TrimSpace(raw)
@@ -96,7 +96,7 @@ func canonicalObject(raw json.RawMessage) (json.RawMessage, error) {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	canonical := bytes.TrimRight(b.Bytes(), "\n")
-	if len(canonical) > maxParametersBytes {
+	if len(canonical) > MaxParameters {
 		return nil, errTooLarge // escapes can be longer than what they stand for
 	}
 	return canonical, nil
@@ -137,7 +137,7 @@ func stringEnd(raw []byte, start int) int {
 // CanonicalTools gives them, but for the escapes within strings.
 func checkCanonical(raw []byte) error {
 	switch {
-	case len(raw) > maxParametersBytes:
+	case len(raw) > MaxParameters:
 		return errTooLarge
 	case raw[0] != '{' || !utf8.Valid(raw) || !json.Valid(raw):
 		return errNoObject

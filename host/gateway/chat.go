@@ -342,7 +342,7 @@ func (r *chatRequest) tools(c *host.Conversation) error {
 		} else if first(parameters) != '{' {
 			return badf(at+".function.parameters", "it is not a JSON object")
 		}
-		tool, err := clientTool(names, t.Function.Name, t.Function.Description, parameters, at+".function.name")
+		tool, err := clientTool(names, t.Function.Name, t.Function.Description, parameters, at+".function.name", at+".function.parameters")
 		if err != nil {
 			return err
 		}

@@ -107,6 +107,7 @@ func TestChatBadInput(t *testing.T) {
 		"a tool with a path":      {describing(`"../../etc/passwd"`, "{}"), "tools[0].function.name"},
 		"a tool with SQL":         {describing(`"x'; DROP TABLE messages; --"`, "{}"), "tools[0].function.name"},
 		"a tool with a list":      {describing(`"x"`, "[]"), "tools[0].function.parameters"},
+		"long parameters":         {describing(`"x"`, `{"description":"`+strings.Repeat("x", 256<<10)+`"}`), "tools[0].function.parameters"},
 		"two tools of a name":     {chatting(`"tools":[{"type":"function","function":{"name":"x"}},{"type":"function","function":{"name":"x"}}]`), "tools[1].function.name"},
 		"1,000 tools":             {chatting(`"tools":[` + strings.Repeat(`{"type":"function","function":{"name":"x"}},`, 999) + `null]`), "tools"},
 		"a choice without tools":  {chatting(`"tool_choice":"required"`), "tool_choice"},

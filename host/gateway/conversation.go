@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
@@ -79,12 +80,15 @@ func toolResult(id, name, text string, isError bool) memory.Block {
 }
 
 // clientTool is a tool that the client runs, of a name that none in names has yet.
-func clientTool(names map[string]bool, name, description string, parameters json.RawMessage, at string) (llm.Tool, error) {
+// The places are those of its name and its parameters.
+func clientTool(names map[string]bool, name, description string, parameters json.RawMessage, atName, atParameters string) (llm.Tool, error) {
 	switch {
+	case len(parameters) > assembly.MaxParameters:
+		return llm.Tool{}, badf(atParameters, "it is longer than %d KiB", assembly.MaxParameters>>10)
 	case !llm.ValidToolName(name):
-		return llm.Tool{}, badf(at, "the name of a tool is 1 to 64 letters, digits, '_' or '-'")
+		return llm.Tool{}, badf(atName, "the name of a tool is 1 to 64 letters, digits, '_' or '-'")
 	case names[name]:
-		return llm.Tool{}, badf(at, "there are two tools %s", shortQuote(name))
+		return llm.Tool{}, badf(atName, "there are two tools %s", shortQuote(name))
 	}
 	names[name] = true
 	return llm.Tool{Name: name, Description: description, Parameters: parameters}, nil

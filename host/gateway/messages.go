@@ -341,7 +341,7 @@ func (r *messagesRequest) tools(c *host.Conversation) error {
 		if first(t.Schema) != '{' {
 			return badf(at+".input_schema", "it is an object")
 		}
-		tool, err := clientTool(names, t.Name, t.Description, t.Schema, at+".name")
+		tool, err := clientTool(names, t.Name, t.Description, t.Schema, at+".name", at+".input_schema")
 		if err != nil {
 			return err
 		}

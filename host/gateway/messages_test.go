@@ -209,6 +209,7 @@ func TestMessagesBadInput(t *testing.T) {
 		"a tool without schema":     {`"max_tokens":9,"tools":[{"name":"a"}],` + hi, "tools.0.input_schema"},
 		"a tool without name":       {`"max_tokens":9,"tools":[{"input_schema":{}}],` + hi, "tools.0.name"},
 		"a tool of a hostile name":  {`"max_tokens":9,"tools":[{"name":"a b","input_schema":{}}],` + hi, "tools.0.name"},
+		"long parameters":           {`"max_tokens":9,"tools":[{"name":"a","input_schema":{"description":"` + strings.Repeat("x", 256<<10) + `"}}],` + hi, "tools.0.input_schema"},
 		"two tools of one name":     {`"max_tokens":9,"tools":[{"name":"a","input_schema":{}},{"name":"a","input_schema":{}}],` + hi, "tools.1.name"},
 		"tools are a string":        {`"max_tokens":9,"tools":"a",` + hi, "tools"},
 		"choice without tools":      {`"max_tokens":9,"tool_choice":{"type":"any"},` + hi, "tool_choice"},

@@ -334,7 +334,7 @@ func (r *responsesRequest) tools(c *host.Conversation) error {
 		} else if first(t.Parameters) != '{' {
 			return badf(at+".parameters", "it is an object")
 		}
-		tool, err := clientTool(names, t.Name, t.Description, t.Parameters, at+".name")
+		tool, err := clientTool(names, t.Name, t.Description, t.Parameters, at+".name", at+".parameters")
 		if err != nil {
 			return err
 		}
