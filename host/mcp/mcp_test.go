@@ -454,6 +454,24 @@ func TestOneTopic(t *testing.T) {
 	}
 }
 
+// No arguments are none, however a client writes that.
+func TestNoArguments(t *testing.T) {
+	s := serve(t)
+	session := s.pipe(s.anna.ID)
+	for _, arguments := range []string{"", "null", "{}"} {
+		for _, tool := range []string{"hand_list", "memory_topics"} {
+			params := &sdk.CallToolParams{Name: tool}
+			if arguments != "" {
+				params.Arguments = json.RawMessage(arguments)
+			}
+			result, err := session.CallTool(t.Context(), params)
+			if err != nil || result.IsError {
+				t.Errorf("%s %s: %v, %+v", tool, arguments, err, result)
+			}
+		}
+	}
+}
+
 // Calls that are refused are results that say why, in a frame.
 func TestRefusedCalls(t *testing.T) {
 	s := serve(t)
