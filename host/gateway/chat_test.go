@@ -250,6 +250,9 @@ func TestChatFaults(t *testing.T) {
 			if want.status == 401 && !strings.Contains(failure.Message, "this server's configuration") {
 				t.Errorf("%s: %s does not say whose key it is", says, failure.Message)
 			}
+			if want.code == "context_length_exceeded" && !strings.Contains(failure.Message, "the tools") {
+				t.Errorf("%s: %s does not say what can be made shorter", says, failure.Message)
+			}
 		}
 	})
 }

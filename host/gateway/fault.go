@@ -81,7 +81,7 @@ func faultOf(err error) (_ *fault, known bool) {
 		{memory.ErrReadOnly, http.StatusServiceUnavailable, "", "nothing can be stored: the server's log says why"},
 		{memory.ErrConflict, http.StatusConflict, "", "it was changed in the meantime: send it again"},
 		{memory.ErrNotFound, http.StatusNotFound, "", "there is no such session, or no such agent"},
-		{llm.ErrContextTooLong, http.StatusBadRequest, codeTooLong, "the prompt is too long: the conversation's last part does not fit the model's context window"},
+		{llm.ErrContextTooLong, http.StatusBadRequest, codeTooLong, "the prompt is too long: the system text, the tools and what was said last do not fit the model's context window together"},
 		{llm.ErrRateLimited, http.StatusTooManyRequests, "rate_limit_exceeded", ""},
 		{llm.ErrAuth, http.StatusBadGateway, "upstream_authentication", ""},
 		{llm.ErrRefused, http.StatusBadGateway, "upstream_rejected", ""},
