@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -154,28 +154,14 @@ type stoppable struct {
 
 func serveSlowly(t *testing.T, model llm.Model, drain time.Duration, mounts ...control.Mount) *stoppable {
 	t.Helper()
-	dir := t.TempDir()
-	config := host.Config{Data: dir, Cache: cacheDir, LLM: model}
-	h, err := host.New(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	tokens, err := control.OpenTokens(filepath.Join(dir, "tokens.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	started := controltest.Start(t, host.Config{LLM: model})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	s := &stoppable{host: h, url: "http://" + listener.Addr().String(), stop: stop, ended: make(chan error, 1)}
-	s.handler = control.New(control.Config{Host: h, HostConfig: config, Tokens: tokens, Open: true, Hosts: []string{"example.com"}, Ending: ctx, Mounts: mounts})
+	s := &stoppable{host: started.Host, url: "http://" + listener.Addr().String(), stop: stop, ended: make(chan error, 1)}
+	s.handler = control.New(control.Config{Host: started.Host, HostConfig: started.Config, Tokens: started.Tokens, Open: true, Hosts: []string{"example.com"}, Ending: ctx, Mounts: mounts})
 	go func() { s.ended <- control.Server{Handler: s.handler, Drain: drain}.Serve(ctx, listener) }()
 	t.Cleanup(stop)
 	return s

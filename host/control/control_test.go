@@ -6,57 +6,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// cacheDir is where all hosts of the tests keep compiled modules.
-var cacheDir string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "glovebox-cache-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	cacheDir = dir
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { controltest.Main(m) }
 
 var monday = time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC)
-
-// clock is the time of a test.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) move(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
 
 // system is a host with a server on loopback.
 type system struct {
@@ -64,7 +29,7 @@ type system struct {
 	host    *host.Host
 	store   memory.Store
 	script  *openaitest.Script
-	clock   *clock
+	clock   *controltest.Clock
 	tokens  *control.Tokens
 	path    string // of the tokens
 	address string
@@ -79,12 +44,10 @@ type system struct {
 // operator. Options change what it is started with.
 func serve(t *testing.T, options ...func(*setup)) *system {
 	t.Helper()
-	up := setup{clock: &clock{at: monday}, script: openaitest.NewScript(t).Otherwise(openaitest.Text("Noted."))}
-	dir := t.TempDir()
+	up := setup{clock: controltest.NewClock(monday, 0), script: openaitest.NewScript(t).Otherwise(openaitest.Text("Noted."))}
 	up.host = host.Config{
-		Data: dir, Cache: cacheDir, Now: up.clock.now,
+		Data: t.TempDir(), Now: up.clock.Now,
 		Model: host.ModelConfig{Provider: "openai", Name: "scripted", APIKey: "env:CONTROL_TEST_KEY"},
-		Users: []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}},
 		Agents: []host.AgentConfig{
 			{Name: "jeeves", SystemPrompt: "You are Jeeves.", Memory: host.AgentMemoryConfig{System: host.MemoryStructured}}, {Name: "plain"},
 		},
@@ -97,46 +60,16 @@ func serve(t *testing.T, options ...func(*setup)) *system {
 	up.host.Model.BaseURL = model.URL + "/v1"
 	t.Setenv("CONTROL_TEST_KEY", openaitest.Key)
 
-	h, err := host.New(t.Context(), up.host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &system{t: t, host: h, store: h.Store(), script: up.script, clock: up.clock, path: filepath.Join(dir, "tokens.json")}
-	if s.tokens, err = control.OpenTokens(s.path); err != nil {
-		t.Fatal(err)
-	}
-	if s.anna, err = h.User("anna"); err != nil {
-		t.Fatal(err)
-	}
-	if s.bert, err = h.User("bert"); err != nil {
-		t.Fatal(err)
+	started := controltest.Start(t, up.host)
+	s := &system{
+		t: t, host: started.Host, store: started.Host.Store(), script: up.script, clock: up.clock,
+		tokens: started.Tokens, path: started.TokensPath, anna: started.Anna, bert: started.Bert,
 	}
 	if !up.tokenless {
-		s.admin, s.byAnna, s.byBert = s.token(s.anna, control.ScopeAdmin), s.token(s.anna, control.UserScope(s.anna.ID)), s.token(s.bert, control.UserScope(s.bert.ID))
+		s.admin, s.byAnna, s.byBert = started.Admin(s.anna), started.Own(s.anna), started.Own(s.bert)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.address = listener.Addr().String()
-	up.control.Host, up.control.HostConfig, up.control.Tokens, up.control.Now = h, up.host, s.tokens, up.clock.now
-	if up.control.Log == nil {
-		up.control.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- control.Serve(ctx, listener, control.New(up.control), up.control.Log) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	started.Serve(up.control)
+	s.address = strings.TrimPrefix(started.URL, "http://")
 	return s
 }
 
@@ -145,17 +78,8 @@ type setup struct {
 	host      host.Config
 	control   control.Config
 	script    *openaitest.Script
-	clock     *clock
+	clock     *controltest.Clock
 	tokenless bool
-}
-
-func (s *system) token(user memory.User, scope control.Scope) string {
-	s.t.Helper()
-	secret, _, err := s.tokens.Create(user.ID, scope, s.clock.now())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return secret
 }
 
 // request is one call. A body that is no string is sent as JSON.

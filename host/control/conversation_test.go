@@ -291,10 +291,10 @@ func TestSessions(t *testing.T) {
 	s := serve(t)
 	a := s.chat(s.byAnna, "default", map[string]any{"text": "one"})
 	for range 4 {
-		s.clock.move(time.Second)
+		s.clock.Move(time.Second)
 		s.chat(s.byAnna, "default", map[string]any{"text": "more", "session": a.Session})
 	}
-	s.clock.move(time.Minute)
+	s.clock.Move(time.Minute)
 	b := s.chat(s.byAnna, "default", map[string]any{"text": "two"})
 	var list struct {
 		Sessions []memory.Session `json:"sessions"`

@@ -47,7 +47,7 @@ func (s *system) summarise(user memory.User, session memory.SessionID) memory.Su
 		s.t.Fatal(err)
 	}
 	made, err := s.store.CommitSummary(s.t.Context(), user.ID, frontier.Revision, memory.NewSummary{
-		ID: memory.NewID[memory.SummaryID](), At: s.clock.now(), Messages: []memory.MessageID{frontier.Items[0].Message.ID, frontier.Items[1].Message.ID},
+		ID: memory.NewID[memory.SummaryID](), At: s.clock.Now(), Messages: []memory.MessageID{frontier.Items[0].Message.ID, frontier.Items[1].Message.ID},
 		SummaryText: memory.SummaryText{Text: "They said hello.", Level: memory.LevelNormal, Model: "test"},
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *system) summarise(user memory.User, session memory.SessionID) memory.Su
 	}
 	if err := s.store.RecordCompaction(s.t.Context(), user.ID, memory.CompactionRun{
 		Session: session, Agent: s.agentOf(user, session), Trigger: memory.TriggerManual, Outcome: memory.OutcomeDone,
-		ItemsBefore: 2, ItemsAfter: 1, TokensBefore: 20, TokensAfter: 10, Summaries: 1, StartedAt: s.clock.now(), Took: time.Second,
+		ItemsBefore: 2, ItemsAfter: 1, TokensBefore: 20, TokensAfter: 10, Summaries: 1, StartedAt: s.clock.Now(), Took: time.Second,
 	}); err != nil {
 		s.t.Fatal(err)
 	}

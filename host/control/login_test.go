@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -30,7 +31,7 @@ func TestLoginAtTheDoor(t *testing.T) {
 	var logins *control.Logins
 	s := serve(t, func(up *setup) {
 		tokens := openTokens(t, filepath.Join(up.host.Data, "tokens.json"))
-		logins = control.NewLogins(tokens, up.clock.now)
+		logins = control.NewLogins(tokens, up.clock.Now)
 		up.control.Logins = logins
 	})
 	ask := func(path string, headers ...string) int {
@@ -80,7 +81,7 @@ func TestLoginAtTheDoor(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", c.what, got, c.want)
 		}
 	}
-	s.clock.move(12 * time.Hour)
+	s.clock.Move(12 * time.Hour)
 	if got := ask(own, "Cookie", anna); got != 401 {
 		t.Errorf("after 12 hours: status %d", got)
 	}
@@ -103,9 +104,9 @@ func TestLoginAtTheDoor(t *testing.T) {
 
 // Logins are bounded, by token and in all: the oldest go.
 func TestLoginsAreBounded(t *testing.T) {
-	at := clock{at: monday}
+	at := controltest.NewClock(monday, 0)
 	tokens := openTokens(t, filepath.Join(t.TempDir(), "tokens.json"))
-	logins := control.NewLogins(tokens, at.now)
+	logins := control.NewLogins(tokens, at.Now)
 	// Logout has a cookie for the browser whatever it sent; whether a login lives is
 	// seen at the door.
 	user := memory.NewID[memory.UserID]()
@@ -143,7 +144,7 @@ func TestLoginsAreBounded(t *testing.T) {
 		t.Errorf("of 1,001 logins the first lives: %v, the second: %v, the last: %v", lives(first[1]), lives(first[2]), lives(last))
 	}
 	// What has ended makes room for what begins.
-	at.move(12 * time.Hour)
+	at.Move(12 * time.Hour)
 	again := cookieOf(t, logins, secrets[20])
 	if lives(last) || !lives(again) {
 		t.Errorf("after 12 hours the old one lives: %v, the new one: %v", lives(last), lives(again))

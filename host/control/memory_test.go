@@ -48,7 +48,7 @@ func (s *system) learn(user memory.User, agent string, topics ...memory.NewTopic
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	stored, err := s.store.CommitDream(s.t.Context(), user.ID, revision, memory.Dream{Agent: a.ID, Topics: topics, At: s.clock.now()})
+	stored, err := s.store.CommitDream(s.t.Context(), user.ID, revision, memory.Dream{Agent: a.ID, Topics: topics, At: s.clock.Now()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func (s *system) learn(user memory.User, agent string, topics ...memory.NewTopic
 
 func (s *system) extract(user memory.User, session memory.SessionID, l memory.Learnings) memory.Extraction {
 	s.t.Helper()
-	x, err := s.store.CommitExtraction(s.t.Context(), user.ID, memory.NewExtraction{Session: session, Seen: []memory.SeqRange{{First: 1, Last: 2}}, Learnings: l, At: s.clock.now()})
+	x, err := s.store.CommitExtraction(s.t.Context(), user.ID, memory.NewExtraction{Session: session, Seen: []memory.SeqRange{{First: 1, Last: 2}}, Learnings: l, At: s.clock.Now()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestTopics(t *testing.T) {
 		memory.NewTopic{Name: "trip", Content: "Is in Rome.", ExpiresAt: monday.Add(time.Hour)},
 		memory.NewTopic{Name: "style", Content: "Wants Jeeves to be brief.", OfAgent: true},
 	)
-	s.clock.move(time.Minute)
+	s.clock.Move(time.Minute)
 	s.learn(s.anna, "jeeves", memory.NewTopic{Name: "home", Content: "Lives in Bergen.", Supersedes: []memory.TopicID{old[0].ID}})
 
 	list := s.topics("/api/users/default/memory", s.byAnna)
@@ -121,7 +121,7 @@ func TestTopics(t *testing.T) {
 	if home.Content != "Lives in Bergen." || len(home.Items) != 1 || len(home.History) != 1 || home.History[0].Content != "Lives in Oslo." || home.History[0].SupersededBy != home.Items[0].ID || home.History[0].Sources[0] != said {
 		t.Errorf("home %+v", home)
 	}
-	s.clock.move(time.Hour)
+	s.clock.Move(time.Hour)
 	if list := s.topics("/api/users/default/memory", s.byAnna); names(list) != "cats,home" {
 		t.Errorf("after its time: %q", names(list))
 	}
@@ -215,7 +215,7 @@ func TestTopicTags(t *testing.T) {
 	get(http.StatusOK, `"x"`)
 	get(http.StatusOK, strings.Trim(tag, `"`))
 	// What expires changes the list without anybody writing.
-	s.clock.move(2 * time.Hour)
+	s.clock.Move(2 * time.Hour)
 	if later := get(http.StatusOK, tag); later == tag {
 		t.Error("the tag outlived what it named")
 	}

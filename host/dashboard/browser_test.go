@@ -33,7 +33,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/control"
-	"github.com/gloveboxhq/glovebox/host/dashboard"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -72,7 +72,7 @@ func TestBrowser(t *testing.T) {
 
 // furnished is a host that has something of everything, its server, and a browser.
 type furnished struct {
-	server *httptest.Server
+	url    string
 	host   *host.Host
 	logins *control.Logins
 	anna   memory.User
@@ -100,13 +100,11 @@ type furnished struct {
 // event, and for anna a conversation, memory and a record.
 func furnish(t *testing.T) *furnished {
 	f := &furnished{asked: map[string]bool{}, goOn: make(chan struct{}), patterns: http.NewServeMux()}
-	dir := t.TempDir()
 	model := httptest.NewServer(openaitest.NewScript(t).Otherwise(f.answer))
 	t.Cleanup(model.Close)
 	t.Setenv("DASHBOARD_TEST_KEY", openaitest.Key)
-	now := func() time.Time { return monday }
 	config := host.Config{
-		Data: dir, Cache: cacheDir, Now: now, Sessions: host.SessionsConfig{Timezone: "UTC"},
+		Now: func() time.Time { return monday }, Sessions: host.SessionsConfig{Timezone: "UTC"},
 		Model: host.ModelConfig{Provider: "openai", Name: "scripted", APIKey: "env:DASHBOARD_TEST_KEY", BaseURL: model.URL + "/v1"},
 		Users: []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}, {Name: "carla"}},
 		Agents: []host.AgentConfig{
@@ -118,48 +116,26 @@ func furnish(t *testing.T) *furnished {
 			Grant: host.GrantConfig{Files: map[string]string{"calendars": filepath.Join("testdata", "calendars")}},
 		}},
 	}
-	var err error
-	if f.host, err = host.New(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.host.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	tokens, err := control.OpenTokens(filepath.Join(dir, "tokens.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.anna, err = f.host.User("anna"); err != nil {
-		t.Fatal(err)
-	}
-	if f.bert, err = f.host.User("bert"); err != nil {
-		t.Fatal(err)
-	}
-	if f.admin, _, err = tokens.Create(f.anna.ID, control.ScopeAdmin, monday); err != nil {
-		t.Fatal(err)
-	}
-	if f.byBert, _, err = tokens.Create(f.bert.ID, control.UserScope(f.bert.ID), monday); err != nil {
-		t.Fatal(err)
-	}
-	f.logins = control.NewLogins(tokens, now)
-	mounts := dashboard.Mounts(dashboard.Config{Host: f.host, HostConfig: config, Logins: f.logins, Version: "1.2.3", Now: now})
-	for _, m := range mounts {
+	started := controltest.Start(t, config)
+	f.host, f.anna, f.bert = started.Host, started.Anna, started.Bert
+	f.admin, f.byBert = started.Admin(f.anna), started.Own(f.bert)
+	f.logins = control.NewLogins(started.Tokens, config.Now)
+	door := doorOf(started, f.logins)
+	for i, m := range door.Mounts {
 		for _, p := range m.Patterns {
 			f.patterns.Handle(p, http.NotFoundHandler())
 			f.all = append(f.all, p)
 		}
+		door.Mounts[i].Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, pattern := f.patterns.Handler(r)
+			f.mu.Lock()
+			f.asked[pattern] = true
+			f.mu.Unlock()
+			m.Handler.ServeHTTP(w, r)
+		})
 	}
-	handler := control.New(control.Config{Host: f.host, HostConfig: config, Tokens: tokens, Open: true, Now: now, Logins: f.logins, Mounts: mounts})
-	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, pattern := f.patterns.Handler(r)
-		f.mu.Lock()
-		f.asked[pattern] = true
-		f.mu.Unlock()
-		handler.ServeHTTP(w, r)
-	}))
-	t.Cleanup(f.server.Close)
+	started.Serve(door)
+	f.url = started.URL
 	f.fill(t)
 	return f
 }
@@ -343,7 +319,7 @@ func (f *furnished) tab(t *testing.T, secret string) *tab {
 			t.Fatal(err)
 		}
 		yes := true
-		b.do(call(network.SetCookie, network.SetCookieParams{Name: cookie.Name, Value: cookie.Value, URL: f.server.URL, HTTPOnly: &yes, SameSite: network.CookieSameSiteStrict}))
+		b.do(call(network.SetCookie, network.SetCookieParams{Name: cookie.Name, Value: cookie.Value, URL: f.url, HTTPOnly: &yes, SameSite: network.CookieSameSiteStrict}))
 	}
 	return b
 }
@@ -361,7 +337,7 @@ func (b *tab) heard(event any) {
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
 		at := e.Request.URL
-		if !strings.HasPrefix(at, b.f.server.URL+"/") && !strings.HasPrefix(at, "data:") && at != "about:blank" {
+		if !strings.HasPrefix(at, b.f.url+"/") && !strings.HasPrefix(at, "data:") && at != "about:blank" {
 			complain("a request leaves the origin: %s", at)
 		}
 	case *log.EventEntryAdded:
@@ -456,7 +432,7 @@ func (b *tab) goes(actions ...action) int {
 // open goes to a path of the server and fails unless there is a page.
 func (b *tab) open(path string) {
 	b.t.Helper()
-	if status := b.goes(chromedp.Navigate(b.f.server.URL + path)); status != http.StatusOK {
+	if status := b.goes(chromedp.Navigate(b.f.url + path)); status != http.StatusOK {
 		b.t.Fatalf("%s: %d\n%s", path, status, b.seen())
 	}
 }
@@ -903,7 +879,7 @@ func (f *furnished) scope(t *testing.T) {
 		"/users/" + f.bert.ID.String() + "/sessions/" + f.talk.String(): 404, "/users/" + f.bert.ID.String() + "/data": 403,
 		"/users/" + f.bert.ID.String(): 200, "/users/" + f.bert.ID.String() + "/audit": 200,
 	} {
-		if status := b.goes(chromedp.Navigate(f.server.URL + path)); status != want {
+		if status := b.goes(chromedp.Navigate(f.url + path)); status != want {
 			t.Errorf("%s: %d, want %d", path, status, want)
 		}
 		if want != 200 && strings.Contains(b.text(), "Oslo") {
@@ -958,7 +934,7 @@ func (f *furnished) everyPage(t *testing.T) {
 	b = f.tab(t, f.admin)
 	b.expect("404")
 	for _, path := range []string{"/hands/a/b", "/agents/a/b", "/chat/a", "/sessions/a", "/users/a/b"} {
-		if status := b.goes(chromedp.Navigate(f.server.URL + path)); status != http.StatusNotFound {
+		if status := b.goes(chromedp.Navigate(f.url + path)); status != http.StatusNotFound {
 			t.Errorf("%s: %d", path, status)
 		}
 	}
@@ -977,7 +953,7 @@ func (f *furnished) everyPage(t *testing.T) {
 func (f *furnished) lookAt(t *testing.T, b *tab, name, path, axe string) {
 	t.Helper()
 	b.do(b.look(wide, "light"))
-	if status := b.goes(chromedp.Navigate(f.server.URL + path)); status != http.StatusOK && name != "refusal" {
+	if status := b.goes(chromedp.Navigate(f.url + path)); status != http.StatusOK && name != "refusal" {
 		t.Errorf("%s: %d\n%s", path, status, b.seen())
 		return
 	}
@@ -1079,7 +1055,7 @@ func (f *furnished) delete(t *testing.T) {
 	b.open(b.at("sessions", f.talk.String(), "delete"))
 	b.press(`form[action$="/delete"] button`)
 	b.says("The session was deleted.")
-	if status := b.goes(chromedp.Navigate(f.server.URL + b.at("sessions", f.talk.String()))); status != http.StatusNotFound {
+	if status := b.goes(chromedp.Navigate(f.url + b.at("sessions", f.talk.String()))); status != http.StatusNotFound {
 		t.Errorf("the session after it was deleted: %d", status)
 	}
 	// Another user's data by the header's choice.

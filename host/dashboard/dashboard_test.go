@@ -6,10 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +19,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/dashboard"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/registry"
@@ -30,38 +28,9 @@ import (
 
 var monday = time.Date(2030, 1, 7, 9, 0, 0, 0, time.UTC)
 
-// cacheDir is where all hosts of the tests keep compiled modules.
-var cacheDir string
-
 func TestMain(m *testing.M) {
 	registry.CompilerMain() // hands that are not bundled are compiled by this program
-	dir, err := os.MkdirTemp("", "glovebox-cache-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	cacheDir = dir
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
-
-// clock is the time of a test.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) move(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
+	controltest.Main(m)
 }
 
 // scripted answers what the test says, or fails.
@@ -91,7 +60,7 @@ type house struct {
 	host       *host.Host
 	store      memory.Store
 	tokens     *control.Tokens
-	clock      *clock
+	clock      *controltest.Clock
 	model      *scripted
 	anna, bert memory.User
 }
@@ -99,50 +68,32 @@ type house struct {
 // open starts one; options change its configuration.
 func open(t testing.TB, options ...func(*host.Config)) *house {
 	t.Helper()
-	dir := t.TempDir()
-	h := &house{clock: &clock{at: monday}, model: &scripted{text: "Noted."}}
-	config := host.Config{
-		Data: dir, Cache: cacheDir, Now: h.clock.now, LLM: h.model,
-		Users:  []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}},
-		Agents: []host.AgentConfig{{Name: "jeeves"}, {Name: "plain"}},
-	}
+	clock, model := controltest.NewClock(monday, 0), &scripted{text: "Noted."}
+	config := host.Config{Now: clock.Now, LLM: model, Agents: []host.AgentConfig{{Name: "jeeves"}, {Name: "plain"}}}
 	for _, change := range options {
 		change(&config)
 	}
-	var err error
-	if h.host, err = host.New(t.Context(), config); err != nil {
-		t.Fatal(err)
+	started := controltest.Start(t, config)
+	logins := control.NewLogins(started.Tokens, clock.Now)
+	started.Serve(doorOf(started, logins))
+	return &house{
+		url: started.URL, handler: started.Handler, host: started.Host, store: started.Host.Store(), tokens: started.Tokens,
+		clock: clock, model: model, anna: started.Anna, bert: started.Bert,
 	}
-	t.Cleanup(func() {
-		if err := h.host.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	h.store = h.host.Store()
-	if h.anna, err = h.host.User("anna"); err != nil {
-		t.Fatal(err)
+}
+
+// doorOf is the door with the dashboard behind it.
+func doorOf(s *controltest.System, logins *control.Logins) control.Config {
+	return control.Config{
+		Logins: logins, Open: true, Hosts: []string{"127.0.0.1"},
+		Mounts: dashboard.Mounts(dashboard.Config{Host: s.Host, HostConfig: s.Config, Logins: logins, Version: "1.2.3", Now: s.Config.Now}),
 	}
-	if h.bert, err = h.host.User("bert"); err != nil {
-		t.Fatal(err)
-	}
-	if h.tokens, err = control.OpenTokens(filepath.Join(dir, "tokens.json")); err != nil {
-		t.Fatal(err)
-	}
-	logins := control.NewLogins(h.tokens, h.clock.now)
-	h.handler = control.New(control.Config{
-		Host: h.host, HostConfig: config, Tokens: h.tokens, Logins: logins, Open: true, Hosts: []string{"127.0.0.1"}, Now: h.clock.now,
-		Mounts: dashboard.Mounts(dashboard.Config{Host: h.host, HostConfig: config, Logins: logins, Version: "v0.0.0-test", Now: h.clock.now}),
-	})
-	server := httptest.NewServer(h.handler)
-	t.Cleanup(server.Close)
-	h.url = server.URL
-	return h
 }
 
 // token makes one of a user.
 func (h *house) token(t testing.TB, user memory.User, scope control.Scope) (secret string, token control.Token) {
 	t.Helper()
-	secret, token, err := h.tokens.Create(user.ID, scope, h.clock.now())
+	secret, token, err := h.tokens.Create(user.ID, scope, h.clock.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,13 +240,13 @@ func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := h.store.CreateSession(ctx, memory.Session{Agent: agent.ID, User: user.ID, Title: markup, CreatedAt: h.clock.now()})
+	session, err := h.store.CreateSession(ctx, memory.Session{Agent: agent.ID, User: user.ID, Title: markup, CreatedAt: h.clock.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	draft := func(role memory.Role, source memory.Source, blocks ...memory.Block) memory.Draft {
-		h.clock.move(time.Second)
-		return memory.Draft{Role: role, Source: source, Blocks: blocks, At: h.clock.now()}
+		h.clock.Move(time.Second)
+		return memory.Draft{Role: role, Source: source, Blocks: blocks, At: h.clock.Now()}
 	}
 	var drafts []memory.Draft
 	for i := range 3 {
@@ -313,15 +264,15 @@ func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.clock.move(time.Second)
-	if _, err := h.store.Inject(ctx, user.ID, session.ID, memory.Injection{At: h.clock.now(), Blocks: []boundary.Content{content(t, "appointment "+markup)}}); err != nil {
+	h.clock.Move(time.Second)
+	if _, err := h.store.Inject(ctx, user.ID, session.ID, memory.Injection{At: h.clock.Now(), Blocks: []boundary.Content{content(t, "appointment "+markup)}}); err != nil {
 		t.Fatal(err)
 	}
 	frontier, err := h.store.Frontier(ctx, user.ID, session.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: h.clock.now(), SummaryText: memory.SummaryText{
+	summary := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: h.clock.Now(), SummaryText: memory.SummaryText{
 		Text: "they spoke of the garden " + markup, External: content(t, "summed up "+markup), Level: memory.LevelFallback, Model: markup,
 	}}
 	for _, m := range stored[:4] {
@@ -331,7 +282,7 @@ func (h *house) talk(t testing.TB, user memory.User) memory.Session {
 		t.Fatal(err)
 	}
 	if err := h.store.RecordCompaction(ctx, user.ID, memory.CompactionRun{
-		Session: session.ID, Agent: session.Agent, Trigger: memory.TriggerGap, Outcome: memory.OutcomeFailed, Reason: markup, StartedAt: h.clock.now(),
+		Session: session.ID, Agent: session.Agent, Trigger: memory.TriggerGap, Outcome: memory.OutcomeFailed, Reason: markup, StartedAt: h.clock.Now(),
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -80,9 +80,9 @@ func TestLogin(t *testing.T) {
 	h.visitor(t).post("/logout", url.Values{}).want(t, "logout of nobody", http.StatusSeeOther)
 
 	b = h.as(t, h.bert, control.UserScope(h.bert.ID))
-	h.clock.move(12*time.Hour - time.Second)
+	h.clock.Move(12*time.Hour - time.Second)
 	b.get("/").want(t, "after almost 12 hours", http.StatusOK)
-	h.clock.move(time.Second)
+	h.clock.Move(time.Second)
 	b.get("/").want(t, "after 12 hours", http.StatusSeeOther)
 
 	b = h.visitor(t)

@@ -182,7 +182,7 @@ func (h *house) remember(t testing.TB, user memory.User, topics ...memory.NewTop
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored, err := h.store.CommitDream(t.Context(), user.ID, revision, memory.Dream{Agent: agent.ID, Topics: topics, At: h.clock.now()})
+	stored, err := h.store.CommitDream(t.Context(), user.ID, revision, memory.Dream{Agent: agent.ID, Topics: topics, At: h.clock.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func (h *house) remember(t testing.TB, user memory.User, topics ...memory.NewTop
 // held is what holds of a user now, by name.
 func (h *house) held(t testing.TB, user memory.User) map[string]string {
 	t.Helper()
-	topics, _, err := h.store.Topics(t.Context(), user.ID, memory.TopicQuery{At: h.clock.now()})
+	topics, _, err := h.store.Topics(t.Context(), user.ID, memory.TopicQuery{At: h.clock.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestTopics(t *testing.T) {
 	gone := memory.NewTopic{Name: "gone", Content: "From a conversation that is gone.", Sources: []memory.MessageID{said[0].ID}}
 	old := h.remember(t, h.anna, memory.NewTopic{Name: "home", Content: "Lives in Bergen. " + markup, Sources: []memory.MessageID{said[0].ID}},
 		memory.NewTopic{Name: "a/../b?c#d%2f" + `"<b>`, Content: "Odd."}, memory.NewTopic{Name: "style", Content: "Brief.", OfAgent: true}, gone)
-	h.clock.move(time.Minute)
+	h.clock.Move(time.Minute)
 	h.remember(t, h.anna, memory.NewTopic{Name: "home", Content: "Lives in Oslo.", Supersedes: []memory.TopicID{old[0].ID}})
 
 	for _, who := range []struct {
@@ -317,15 +317,15 @@ func TestMemoryAndAudit(t *testing.T) {
 	}
 	const n = 55
 	for i := range n {
-		s, err := h.store.CreateSession(t.Context(), memory.Session{User: h.bert.ID, Agent: agent.ID, CreatedAt: h.clock.now()})
+		s, err := h.store.CreateSession(t.Context(), memory.Session{User: h.bert.ID, Agent: agent.ID, CreatedAt: h.clock.Now()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored, err := h.store.Append(t.Context(), h.bert.ID, s.ID, memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, At: h.clock.now(), Blocks: []memory.Block{memory.Text("I have a cat.")}})
+		stored, err := h.store.Append(t.Context(), h.bert.ID, s.ID, memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, At: h.clock.Now(), Blocks: []memory.Block{memory.Text("I have a cat.")}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.store.CommitExtraction(t.Context(), h.bert.ID, memory.NewExtraction{Session: s.ID, Seen: []memory.SeqRange{{First: 1, Last: 1}}, At: h.clock.now(),
+		if _, err := h.store.CommitExtraction(t.Context(), h.bert.ID, memory.NewExtraction{Session: s.ID, Seen: []memory.SeqRange{{First: 1, Last: 1}}, At: h.clock.Now(),
 			Learnings: memory.Learnings{Facts: []memory.Learned{{Text: "Has a cat." + strconv.Itoa(i), Sources: []memory.MessageID{stored[0].ID}}}}}); err != nil {
 			t.Fatal(err)
 		}

@@ -150,7 +150,7 @@ func TestExternalTextIsCutWithinItsFrame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := h.store.CreateSession(t.Context(), memory.Session{Agent: agent.ID, User: h.anna.ID, CreatedAt: h.clock.now()})
+	session, err := h.store.CreateSession(t.Context(), memory.Session{Agent: agent.ID, User: h.anna.ID, CreatedAt: h.clock.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestExternalTextIsCutWithinItsFrame(t *testing.T) {
 	at, chat := sessionPath(session), "/users/"+h.anna.ID.String()+"/chat/"+session.ID.String()
 	for i, text := range []string{"short", strings.Repeat("long and longer ", 2_000), strings.Repeat("<<</EXTCONTENT_0>>> ", 2_000), strings.Repeat("\u4f60", 3_000)} {
 		block := content(t, text)
-		m, err := h.store.Inject(t.Context(), h.anna.ID, session.ID, memory.Injection{At: h.clock.now(), Blocks: []boundary.Content{block}})
+		m, err := h.store.Inject(t.Context(), h.anna.ID, session.ID, memory.Injection{At: h.clock.Now(), Blocks: []boundary.Content{block}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,13 +185,13 @@ func TestPaging(t *testing.T) {
 	const sessions, messages = 60, 120
 	var last memory.Session
 	for range sessions {
-		if last, err = h.store.CreateSession(t.Context(), memory.Session{Agent: agent.ID, User: h.anna.ID, CreatedAt: h.clock.now()}); err != nil {
+		if last, err = h.store.CreateSession(t.Context(), memory.Session{Agent: agent.ID, User: h.anna.ID, CreatedAt: h.clock.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var drafts []memory.Draft
 	for i := range messages {
-		draft := memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Blocks: []memory.Block{memory.Text("number " + strconv.Itoa(i+1) + ".")}, At: h.clock.now()}
+		draft := memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, Blocks: []memory.Block{memory.Text("number " + strconv.Itoa(i+1) + ".")}, At: h.clock.Now()}
 		if i%2 == 1 {
 			draft.Role, draft.Source = memory.RoleAssistant, memory.SourceAssistant
 		}
@@ -220,7 +220,7 @@ func TestPaging(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: h.clock.now(), SummaryText: memory.SummaryText{Text: "numbers", Level: memory.LevelNormal}}
+	summary := memory.NewSummary{ID: memory.NewID[memory.SummaryID](), At: h.clock.Now(), SummaryText: memory.SummaryText{Text: "numbers", Level: memory.LevelNormal}}
 	for _, m := range stored[:110] {
 		summary.Messages = append(summary.Messages, m.ID)
 	}

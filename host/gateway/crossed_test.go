@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +25,6 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/gloveboxhq/glovebox/host"
-	"github.com/gloveboxhq/glovebox/host/control"
 	"github.com/gloveboxhq/glovebox/host/gateway"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/anthropic/anthropictest"
@@ -126,53 +124,13 @@ var upstreams = map[string]func(*testing.T, ...turn) *upstream{
 	},
 }
 
-// inFrontOf serves a gateway whose host asks that model.
-func inFrontOf(t *testing.T, model host.ModelConfig) *system {
+// askingModel serves a gateway whose host asks that model.
+func askingModel(t *testing.T, model host.ModelConfig) *system {
 	t.Helper()
-	time := &clock{at: monday}
-	dir := t.TempDir()
 	no := false
 	model.Tools = &no
-	config := host.Config{
-		Data: dir, Cache: cacheDir, Now: time.now, Model: model,
-		Users:  []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}},
-		Agents: []host.AgentConfig{{Name: "jeeves", SystemPrompt: "You are Jeeves."}},
-	}
-	h, err := host.New(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &system{t: t, host: h}
-	tokens, err := control.OpenTokens(filepath.Join(dir, "tokens.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, to := range map[string]struct {
-		user   *memory.User
-		secret *string
-	}{"anna": {&s.anna, &s.byAnna}, "bert": {&s.bert, &s.byBert}} {
-		if *to.user, err = h.User(name); err != nil {
-			t.Fatal(err)
-		}
-		if *to.secret, _, err = tokens.Create(to.user.ID, control.UserScope(to.user.ID), time.now()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	handler := gateway.New(gateway.Config{
-		Host: h, HostConfig: config, Now: time.now, Log: log,
-		User: func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User },
-	})
-	s.url = listen(t, control.New(control.Config{
-		Host: h, HostConfig: config, Tokens: tokens, Now: time.now, Log: log,
-		Mounts: []control.Mount{{Patterns: gateway.Patterns, Access: control.ForUser, Handler: handler, Refuse: gateway.Refuse}},
-	}), log)
-	return s
+	config := host.Config{Model: model, Agents: []host.AgentConfig{{Name: "jeeves", SystemPrompt: "You are Jeeves."}}}
+	return inFrontOf(t, config, slog.New(slog.NewTextHandler(t.Output(), nil)))
 }
 
 // claude is Anthropic's client, which sends its token in x-api-key.
@@ -260,7 +218,7 @@ func TestU3MessagesThroughHost(t *testing.T) {
 		for way, ask := range asks {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				model := open(t, script...)
-				s := inFrontOf(t, model.config)
+				s := askingModel(t, model.config)
 				c := s.claude(s.byAnna)
 				p := claude.MessageNewParams{
 					Model: "jeeves", MaxTokens: 500, System: []claude.TextBlockParam{{Text: "Speak as a butler.", CacheControl: claude.NewCacheControlEphemeralParam()}},
@@ -338,7 +296,7 @@ func TestU3ResponsesThroughHost(t *testing.T) {
 			for _, previous := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/previous=%v", name, way, previous), func(t *testing.T) {
 					model := open(t, script...)
-					s := inFrontOf(t, model.config)
+					s := askingModel(t, model.config)
 					c := s.openai(s.byAnna)
 					p := responses.ResponseNewParams{
 						Model: "jeeves", Instructions: param.NewOpt("Speak as a butler."),
@@ -414,7 +372,7 @@ func TestU3ResponsesThroughHost(t *testing.T) {
 // user's, or behind one that there never was.
 func TestU3ResponsesFork(t *testing.T) {
 	model := upstreams["openai"](t, turn{text: "One."}, turn{text: "Two."}, turn{text: "Three."})
-	s := inFrontOf(t, model.config)
+	s := askingModel(t, model.config)
 	c := s.openai(s.byAnna)
 	ask := func(c openai.Client, text, previous string) (*responses.Response, error) {
 		p := responses.ResponseNewParams{Model: "jeeves", Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(text)}}
@@ -543,7 +501,7 @@ func TestU3OneConversationByThreeAPIs(t *testing.T) {
 	for name, open := range upstreams {
 		t.Run(name, func(t *testing.T) {
 			model := open(t, turn{text: "I look.", calls: calls}, turn{text: "Rain in both."}, turn{text: "You are welcome."}, turn{text: "Good night."})
-			s := inFrontOf(t, model.config)
+			s := askingModel(t, model.config)
 			const weather = `"description":"Tells the weather."`
 			first, session := s.post("/v1/messages", `{"model":"jeeves","max_tokens":50,"tools":[{"name":"weather",`+weather+`,"input_schema":{"type":"object"}}],
 				"messages":[{"role":"user","content":"Where does it rain?"}]}`)

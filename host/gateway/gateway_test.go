@@ -6,52 +6,23 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/gateway"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// cacheDir is where all hosts of the tests keep compiled modules.
-var cacheDir string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "glovebox-cache-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	cacheDir = dir
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { controltest.Main(m) }
 
 var monday = time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC)
-
-// clock is the time of a test, which goes on by a second whenever somebody looks.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(time.Second)
-	return c.at
-}
 
 // system is a host with a server on loopback, and the model's server behind it.
 type system struct {
@@ -77,13 +48,9 @@ type setup struct {
 // its gateway on loopback with a token for each of anna, the default user, and bert.
 func serve(t testing.TB, options ...func(*setup)) *system {
 	t.Helper()
-	time := &clock{at: monday}
 	up := setup{script: openaitest.NewScript(t).Otherwise(openaitest.Text("Noted.")), log: t.Output()}
-	dir := t.TempDir()
 	up.host = host.Config{
-		Data: dir, Cache: cacheDir, Now: time.now,
 		Model:  host.ModelConfig{Provider: "openai", Name: "scripted", APIKey: "env:GATEWAY_TEST_KEY"},
-		Users:  []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}},
 		Agents: []host.AgentConfig{{Name: "jeeves", SystemPrompt: "You are Jeeves."}, {Name: "plain"}},
 	}
 	for _, change := range options {
@@ -96,65 +63,32 @@ func serve(t testing.TB, options ...func(*setup)) *system {
 	}
 	t.Setenv("GATEWAY_TEST_KEY", openaitest.Key)
 
-	h, err := host.New(t.Context(), up.host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &system{t: t, host: h, script: up.script}
-	tokens, err := control.OpenTokens(filepath.Join(dir, "tokens.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, to := range map[string]struct {
-		user   *memory.User
-		secret *string
-	}{"anna": {&s.anna, &s.byAnna}, "bert": {&s.bert, &s.byBert}} {
-		if *to.user, err = h.User(name); err != nil {
-			t.Fatal(err)
-		}
-		if *to.secret, _, err = tokens.Create(to.user.ID, control.UserScope(to.user.ID), time.now()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log := slog.New(slog.NewTextHandler(up.log, nil))
+	s := inFrontOf(t, up.host, slog.New(slog.NewTextHandler(up.log, nil)))
+	s.script = up.script
+	return s
+}
+
+// inFrontOf serves the gateway of a host.
+func inFrontOf(t testing.TB, config host.Config, log *slog.Logger) *system {
+	t.Helper()
+	config.Now = controltest.NewClock(monday, time.Second).Now
+	started := controltest.Start(t, config)
 	handler := gateway.New(gateway.Config{
-		Host: h, HostConfig: up.host, Now: time.now, Log: log,
+		Host: started.Host, HostConfig: started.Config, Now: config.Now, Log: log,
 		User: func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User },
 	})
-	s.url = listen(t, control.New(control.Config{
-		Host: h, HostConfig: up.host, Tokens: tokens, Now: time.now, Log: log,
-		Mounts: []control.Mount{{Patterns: gateway.Patterns, Access: control.ForUser, Handler: handler, Refuse: gateway.Refuse}},
-	}), log)
-	return s
+	started.Serve(control.Config{
+		Log: log, Mounts: []control.Mount{{Patterns: gateway.Patterns, Access: control.ForUser, Handler: handler, Refuse: gateway.Refuse}},
+	})
+	return &system{
+		t: t, host: started.Host, url: started.URL, anna: started.Anna, bert: started.Bert,
+		byAnna: started.Own(started.Anna), byBert: started.Own(started.Bert),
+	}
 }
 
 // serveAt is serve with the model's server at another URL.
 func serveAt(t testing.TB, url string) *system {
 	return serve(t, func(up *setup) { up.host.Model.BaseURL = url + "/v1" })
-}
-
-// listen serves a handler as glovebox serve does, and returns its URL.
-func listen(t testing.TB, handler http.Handler, log *slog.Logger) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- control.Serve(ctx, listener, handler, log) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return "http://" + listener.Addr().String()
 }
 
 // answer is what came back.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/gateway"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -353,7 +354,7 @@ func TestManyConnections(t *testing.T) {
 	handler := behind(t, gateway.Bounds{}, func(context.Context, *host.Conversation) (*host.Relayed, error) {
 		return answered("Good day."), nil
 	})
-	url := listen(t, handler, slog.New(slog.DiscardHandler))
+	url := controltest.Listen(t, handler, slog.New(slog.DiscardHandler))
 	address := strings.TrimPrefix(url, "http://")
 	for i := range many {
 		connection, err := net.Dial("tcp", address)

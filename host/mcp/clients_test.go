@@ -16,6 +16,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/mcp"
 )
 
@@ -48,7 +49,7 @@ func node(t *testing.T, told any, interpreter string, arguments []string, enviro
 
 // build builds glovebox, once.
 var build = sync.OnceValues(func() (path string, err error) {
-	path = filepath.Join(cacheDir, "glovebox")
+	path = filepath.Join(controltest.Cache(), "glovebox")
 	if runtime.GOOS == "windows" {
 		path += ".exe"
 	}
