@@ -422,6 +422,7 @@ func TestManyTopics(t *testing.T) {
 // Many users have pages.
 func TestUsers(t *testing.T) {
 	h := open(t, func(c *host.Config) {
+		c.Users = []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}}
 		for i := range 130 {
 			c.Users = append(c.Users, host.UserConfig{Name: fmt.Sprintf("user-%d", i)})
 		}

@@ -1,4 +1,4 @@
-package gateway
+package gateway_test
 
 import (
 	"context"
@@ -14,19 +14,10 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/option"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/gateway"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
-
-// readMessages is what a request for a message says.
-func readMessages(body string) (*host.Conversation, error) {
-	var r messagesRequest
-	c := new(host.Conversation)
-	if err := decode([]byte(body), &r); err != nil {
-		return c, err
-	}
-	return c, r.into(c, true)
-}
 
 // told writes a conversation down, a message a line.
 func told(c *host.Conversation) string {
@@ -97,7 +88,7 @@ func TestMessagesDecode(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := readMessages(`{"model":"m","max_tokens":9,` + test.body + `}`)
+			c, err := gateway.ParseMessages([]byte(`{"model":"m","max_tokens":9,` + test.body + `}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,7 +133,7 @@ func TestMessagesAsk(t *testing.T) {
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := readMessages(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],` + test.body + `}`)
+			c, err := gateway.ParseMessages([]byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],` + test.body + `}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,9 +217,9 @@ func TestMessagesBadInput(t *testing.T) {
 		"a container":               {`"max_tokens":9,"container":"c",` + hi, "container"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := readMessages(`{"model":"m",` + test.body + `}`)
-			f, ok := errors.AsType[*fault](err)
-			if !ok || f.status != http.StatusBadRequest || f.param != test.param || f.message == "" || len(f.message) > 500 {
+			_, err := gateway.ParseMessages([]byte(`{"model":"m",` + test.body + `}`))
+			f, ok := gateway.FaultOf(err)
+			if !ok || f.Status != http.StatusBadRequest || f.Param != test.param || f.Message == "" || len(f.Message) > 500 {
 				t.Errorf("got %.2000s, want a fault of %s", err, test.param)
 			}
 		})
@@ -239,58 +230,13 @@ func TestMessagesBadInput(t *testing.T) {
 // it sends alone would be taken for an opening.
 func TestMessagesThread(t *testing.T) {
 	const hi = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"thread":`
-	if _, err := readMessages(hi + `{"type":"create"}}`); err != nil {
+	if _, err := gateway.ParseMessages([]byte(hi + `{"type":"create"}}`)); err != nil {
 		t.Error(err)
 	}
-	_, err := readMessages(hi + `{"type":"continue","previous_message_id":"msg_1"}}`)
-	if f, ok := errors.AsType[*fault](err); !ok || f.status != http.StatusNotFound || f.code != "thread_not_found" {
+	_, err := gateway.ParseMessages([]byte(hi + `{"type":"continue","previous_message_id":"msg_1"}}`))
+	if f, ok := gateway.FaultOf(err); !ok || f.Status != http.StatusNotFound || f.Code != "thread_not_found" {
 		t.Errorf("got %v", err)
 	}
-}
-
-// relaying is a host that answers each turn by the function, without storing
-// anything.
-type relaying struct {
-	relayer // of Store, which nobody asks for
-	answer  func(ctx context.Context, c *host.Conversation) (*host.Relayed, error)
-}
-
-func (r relaying) Agents() []host.AgentInfo { return []host.AgentInfo{{Name: "assistant"}} }
-
-func (r relaying) Relay(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
-	done, err := r.answer(ctx, c)
-	return done, err
-}
-
-// says is a turn that ends with text and calls, of which each piece is told.
-func says(r llm.Response, pieces ...string) func(context.Context, *host.Conversation) (*host.Relayed, error) {
-	return func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
-		placed := host.Placed{Session: memory.NewID[memory.SessionID](), New: true}
-		c.OnPlaced(placed)
-		for _, piece := range pieces {
-			if c.OnEvent != nil {
-				c.OnEvent(host.Event{Text: piece})
-			}
-		}
-		r.Text = strings.Join(pieces, "")
-		m := memory.Message{Role: memory.RoleAssistant}
-		if r.Text != "" {
-			m.Blocks = append(m.Blocks, memory.Text(r.Text))
-		}
-		for _, call := range r.ToolCalls {
-			m.Blocks = append(m.Blocks, memory.ToolCall(call.ID, call.Name, call.Input))
-		}
-		return &host.Relayed{Placed: placed, Message: m, Calls: r.ToolCalls, Response: r}, nil
-	}
-}
-
-// gatewayOf serves a gateway in front of that host.
-func gatewayOf(t *testing.T, answer func(context.Context, *host.Conversation) (*host.Relayed, error)) *httptest.Server {
-	t.Helper()
-	s := newServer(Config{User: func(context.Context) memory.UserID { return memory.UserID{} }}, relaying{answer: answer})
-	server := httptest.NewServer(s.handler())
-	t.Cleanup(server.Close)
-	return server
 }
 
 func anthropicClient(server *httptest.Server) sdk.Client {
@@ -298,7 +244,7 @@ func anthropicClient(server *httptest.Server) sdk.Client {
 }
 
 func ask(text string) sdk.MessageNewParams {
-	return sdk.MessageNewParams{Model: "assistant", MaxTokens: 9, Messages: []sdk.MessageParam{sdk.NewUserMessage(sdk.NewTextBlock(text))}}
+	return sdk.MessageNewParams{Model: "jeeves", MaxTokens: 9, Messages: []sdk.MessageParam{sdk.NewUserMessage(sdk.NewTextBlock(text))}}
 }
 
 // both asks whole and streamed, and has the same checked of both answers.
@@ -352,7 +298,7 @@ func TestMessagesU3Answers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := anthropicClient(gatewayOf(t, says(test.response, test.pieces...)))
 			both(t, client, ask("Who feeds the parrot?"), func(t *testing.T, m *sdk.Message) {
-				if !strings.HasPrefix(m.ID, "msg_") || m.Model != "assistant" || m.Role != "assistant" || m.Type != "message" {
+				if !strings.HasPrefix(m.ID, "msg_") || m.Model != "jeeves" || m.Role != "assistant" || m.Type != "message" {
 					t.Errorf("got %s", m.RawJSON())
 				}
 				if m.StopReason != test.stop || m.StopSequence != test.sequence {
@@ -449,7 +395,7 @@ func TestMessagesU3CountTokens(t *testing.T) {
 	count := func(text string) int64 {
 		t.Helper()
 		n, err := client.Messages.CountTokens(t.Context(), sdk.MessageCountTokensParams{
-			Model: "assistant", Messages: []sdk.MessageParam{sdk.NewUserMessage(sdk.NewTextBlock(text))},
+			Model: "jeeves", Messages: []sdk.MessageParam{sdk.NewUserMessage(sdk.NewTextBlock(text))},
 			Tools: []sdk.MessageCountTokensToolUnionParam{sdk.MessageCountTokensToolParamOfTool(sdk.ToolInputSchemaParam{Properties: map[string]any{"q": map[string]string{"type": "string"}}}, "find")},
 		})
 		if err != nil {
@@ -471,7 +417,7 @@ func FuzzMessages(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := readMessages(string(body))
+		c, err := gateway.ParseMessages(body)
 		checkConversation(t, body, c, err)
 	})
 }
@@ -479,7 +425,7 @@ func FuzzMessages(f *testing.F) {
 // checkConversation holds what was read of any bytes to what a host expects.
 func checkConversation(t *testing.T, body []byte, c *host.Conversation, err error) {
 	if err != nil {
-		if f, ok := errors.AsType[*fault](err); !ok || f.status != http.StatusBadRequest && f.status != http.StatusNotFound || f.message == "" {
+		if f, ok := gateway.FaultOf(err); !ok || f.Status != http.StatusBadRequest && f.Status != http.StatusNotFound || f.Message == "" {
 			t.Fatalf("%s: got %+v", body, err)
 		}
 		return
@@ -553,7 +499,7 @@ func TestMessagesOddEverywhere(t *testing.T) {
 		{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","is_error":true,"content":[{"type":"text","text":"x"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"UE5H"}}]}]}],
 		"tools":[{"name":"b","description":"x","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"b","disable_parallel_tool_use":true},"output_config":{"effort":"low","format":{"type":"json_schema","schema":{}}}}`,
 		func(body []byte) {
-			c, err := readMessages(string(body))
+			c, err := gateway.ParseMessages(body)
 			checkConversation(t, body, c, err)
 		})
 }
@@ -565,7 +511,7 @@ func TestResponsesOddEverywhere(t *testing.T) {
 		{"type":"function_call","call_id":"a","name":"b","arguments":"{}"},{"type":"function_call_output","call_id":"a","output":[{"type":"input_text","text":"x"}]}],
 		"tools":[{"type":"function","name":"b","description":"x","parameters":{"type":"object"},"strict":true}],"tool_choice":{"type":"function","name":"b"},"text":{"format":{"type":"json_schema","name":"x","schema":{},"strict":true}},"reasoning":{"effort":"low"}}`,
 		func(body []byte) {
-			c, err := readResponses(string(body))
+			c, err := gateway.ParseResponses(body)
 			checkConversation(t, body, c, err)
 		})
 }

@@ -1,4 +1,4 @@
-package gateway
+package gateway_test
 
 import (
 	"bufio"
@@ -20,19 +20,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/gateway"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
-
-// readResponses is what a request for a response says.
-func readResponses(body string) (*host.Conversation, error) {
-	var r responsesRequest
-	c := new(host.Conversation)
-	if err := decode([]byte(body), &r); err != nil {
-		return c, err
-	}
-	return c, r.into(c, nil)
-}
 
 func TestResponsesDecode(t *testing.T) {
 	for name, test := range map[string]struct{ body, want string }{
@@ -58,7 +49,7 @@ func TestResponsesDecode(t *testing.T) {
 		"no notice": {`"input":"Hi","store":false,"metadata":{"a":"b"},"truncation":"auto","include":["reasoning.encrypted_content"],"service_tier":"auto","stream_options":{"include_obfuscation":false},"safety_identifier":"x","prompt_cache_key":"y","conversation":null,"prompt":null,"background":false,"tools":null,"tool_choice":null,"text":null,"reasoning":null,"instructions":null,"previous_response_id":null,"user":null`, "user: Hi\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := readResponses(`{"model":"m",` + test.body + `}`)
+			c, err := gateway.ParseResponses([]byte(`{"model":"m",` + test.body + `}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +88,7 @@ func TestResponsesAsk(t *testing.T) {
 		"an object in words": {`"text":{"format":{"type":"json_object"}}`, func(c *host.Conversation) bool { return strings.Contains(c.System, "JSON object") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := readResponses(`{"model":"m","input":"Hi",` + test.body + `}`)
+			c, err := gateway.ParseResponses([]byte(`{"model":"m","input":"Hi",` + test.body + `}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,9 +167,9 @@ func TestResponsesBadInput(t *testing.T) {
 		"a prompt":                {hi + `"prompt":{"id":"pmpt_1"}`, "prompt"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := readResponses(`{"model":"m",` + test.body + `}`)
-			f, ok := errors.AsType[*fault](err)
-			if !ok || f.status != http.StatusBadRequest || f.param != test.param || f.message == "" || len(f.message) > 500 {
+			_, err := gateway.ParseResponses([]byte(`{"model":"m",` + test.body + `}`))
+			f, ok := gateway.FaultOf(err)
+			if !ok || f.Status != http.StatusBadRequest || f.Param != test.param || f.Message == "" || len(f.Message) > 500 {
 				t.Errorf("got %.2000s, want a fault of %s", err, test.param)
 			}
 		})
@@ -187,9 +178,10 @@ func TestResponsesBadInput(t *testing.T) {
 
 func TestResponseIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		id := responseID{memory.NewID[memory.SessionID](), newResponseKey()}
-		if got, ok := parseResponseID(id.String()); !ok || got != id {
-			t.Fatalf("%s is read as %+v", id, got)
+		session, key := memory.NewID[memory.SessionID](), rapid.StringMatching("[a-z0-9]{16,64}").Draw(t, "key")
+		id := gateway.ResponseID(session, key)
+		if of, with, ok := gateway.ParseResponseID(id); !ok || of != session || with != key {
+			t.Fatalf("%s is read as %v of %s, %s", id, ok, of, with)
 		}
 	})
 	session := strings.ReplaceAll(memory.NewID[memory.SessionID]().String(), "-", "")
@@ -197,8 +189,8 @@ func TestResponseIDs(t *testing.T) {
 		"", "resp_", "resp_1", "resp_" + session, "resp_" + session + "short", "resp_" + session + strings.Repeat("x", 65),
 		"resp_" + strings.Repeat("0", 32) + "abcdefghijklmnop", "resp_" + session + "ABCDEFGHIJKLMNOP", "resp_" + session + "abcdefgh'jklmnop", "msg_" + session + "abcdefghijklmnop",
 	} {
-		if id, ok := parseResponseID(s); ok {
-			t.Errorf("%s is read as %+v", s, id)
+		if of, with, ok := gateway.ParseResponseID(s); ok {
+			t.Errorf("%s is read as one of %s, %s", s, of, with)
 		}
 	}
 }
@@ -208,7 +200,7 @@ func openAIClient(server *httptest.Server) openai.Client {
 }
 
 func input(text string) responses.ResponseNewParams {
-	return responses.ResponseNewParams{Model: "assistant", Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(text)}}
+	return responses.ResponseNewParams{Model: "jeeves", Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(text)}}
 }
 
 // eachWay asks whole and streamed, and has the same checked of both answers; what is
@@ -302,7 +294,7 @@ func TestResponsesU3Answers(t *testing.T) {
 			p := input("Who feeds the parrot?")
 			p.Instructions, p.Metadata = param.NewOpt("Be kind."), map[string]string{"a": "b"}
 			eachWay(t, client, p, func(t *testing.T, r *responses.Response) {
-				if _, ok := parseResponseID(r.ID); !ok || r.Model != "assistant" || r.Object != "response" || r.Instructions.OfString != "Be kind." || r.Metadata["a"] != "b" || r.CreatedAt == 0 {
+				if _, _, ok := gateway.ParseResponseID(r.ID); !ok || r.Model != "jeeves" || r.Object != "response" || r.Instructions.OfString != "Be kind." || r.Metadata["a"] != "b" || r.CreatedAt == 0 {
 					t.Errorf("got %s", r.RawJSON())
 				}
 				if r.Status != test.status || r.IncompleteDetails.Reason != test.reason {
@@ -397,7 +389,7 @@ func TestResponsesU3Sessions(t *testing.T) {
 	if asked.Session != "" || asked.After != "" || asked.AnswerKey == "" {
 		t.Errorf("asked %+v", asked)
 	}
-	if id, ok := parseResponseID(first.ID); !ok || id.key != asked.AnswerKey {
+	if _, key, ok := gateway.ParseResponseID(first.ID); !ok || key != asked.AnswerKey {
 		t.Errorf("the answer %s has the key %s", first.ID, asked.AnswerKey)
 	}
 	p := input("When?")
@@ -434,15 +426,12 @@ func FuzzResponses(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := readResponses(string(body))
+		c, err := gateway.ParseResponses(body)
 		checkConversation(t, body, c, err)
 		// What is echoed is JSON.
-		var r responsesRequest
-		if decode(body, &r) == nil && err == nil {
-			id := responseID{memory.NewID[memory.SessionID](), newResponseKey()}
-			encoded, err := json.Marshal(responsesOf(r, id, time.Unix(1, 0)))
-			if err != nil || !json.Valid(encoded) || bytes.ContainsRune(encoded, 0) {
-				t.Fatalf("%s: %v: %s", body, err, encoded)
+		if err == nil {
+			if echoed, err := gateway.ResponseTo(body); err != nil || !json.Valid(echoed) || bytes.ContainsRune(echoed, 0) {
+				t.Fatalf("%s: %v: %s", body, err, echoed)
 			}
 		}
 	})
@@ -452,13 +441,13 @@ func FuzzResponses(f *testing.F) {
 // conversation is kept, and in a form that clients pass over.
 func TestStreamsLive(t *testing.T) {
 	for path, test := range map[string]struct{ body, alive, begun, ended string }{
-		"/v1/messages":  {`{"model":"assistant","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`, "event: ping", "event: message_start", "event: message_stop"},
-		"/v1/responses": {`{"model":"assistant","stream":true,"input":"Hi"}`, ":", "event: response.created", "event: response.completed"},
+		"/v1/messages":  {`{"model":"jeeves","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`, "event: ping", "event: message_start", "event: message_stop"},
+		"/v1/responses": {`{"model":"jeeves","stream":true,"input":"Hi"}`, ":", "event: response.created", "event: response.completed"},
 	} {
 		t.Run(path, func(t *testing.T) {
 			heard := make(chan struct{})
 			answer := says(llm.Response{}, "Marta.")
-			s := newServer(Config{User: func(context.Context) memory.UserID { return memory.UserID{} }}, relaying{answer: func(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
+			server := httptest.NewServer(behind(t, gateway.Bounds{Alive: time.Millisecond}, func(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
 				c.OnPlaced(host.Placed{Session: memory.NewID[memory.SessionID]()})
 				select {
 				case <-heard:
@@ -466,16 +455,14 @@ func TestStreamsLive(t *testing.T) {
 					return &host.Relayed{}, ctx.Err()
 				}
 				return answer(ctx, c)
-			}})
-			s.alive = time.Millisecond
-			server := httptest.NewServer(s.handler())
+			}))
 			t.Cleanup(server.Close)
 			response, err := http.Post(server.URL+path, "application/json", strings.NewReader(test.body))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer response.Body.Close()
-			if response.Header.Get(SessionHeader) == "" {
+			if response.Header.Get(gateway.SessionHeader) == "" {
 				t.Error("nobody knows where it is kept")
 			}
 			var lines []string

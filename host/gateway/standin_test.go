@@ -55,6 +55,36 @@ func behind(t *testing.T, b gateway.Bounds, relay func(context.Context, *host.Co
 	})
 }
 
+// gatewayOf serves the gateway before a stand-in.
+func gatewayOf(t *testing.T, relay func(context.Context, *host.Conversation) (*host.Relayed, error)) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(behind(t, gateway.Bounds{}, relay))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// says is a turn that ends with text and calls, of which each piece is told.
+func says(r llm.Response, pieces ...string) func(context.Context, *host.Conversation) (*host.Relayed, error) {
+	return func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
+		placed := host.Placed{Session: memory.NewID[memory.SessionID](), New: true}
+		c.OnPlaced(placed)
+		for _, piece := range pieces {
+			if c.OnEvent != nil {
+				c.OnEvent(host.Event{Text: piece})
+			}
+		}
+		r.Text = strings.Join(pieces, "")
+		m := memory.Message{Role: memory.RoleAssistant}
+		if r.Text != "" {
+			m.Blocks = append(m.Blocks, memory.Text(r.Text))
+		}
+		for _, call := range r.ToolCalls {
+			m.Blocks = append(m.Blocks, memory.ToolCall(call.ID, call.Name, call.Input))
+		}
+		return &host.Relayed{Placed: placed, Message: m, Calls: r.ToolCalls, Response: r}, nil
+	}
+}
+
 // answered is what comes of a turn that ends with a text.
 func answered(text string) *host.Relayed {
 	return &host.Relayed{Message: memory.Message{ID: memory.NewID[memory.MessageID](), Blocks: []memory.Block{memory.Text(text)}}}

@@ -75,8 +75,8 @@ func program(t *testing.T) string {
 // home is the data directory of a host that has ended, configured for the program.
 func home(t *testing.T) string {
 	t.Helper()
-	var data string
-	s := serve(t, func(c *host.Config, _ *mcp.Config) { data = c.Data })
+	data := t.TempDir()
+	s := serve(t, func(c *host.Config, _ *mcp.Config) { c.Data = data })
 	hand := s.hand
 	if err := s.host.Close(); err != nil {
 		t.Fatal(err)
