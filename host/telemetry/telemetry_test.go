@@ -24,6 +24,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 	"github.com/gloveboxhq/glovebox/host/telemetry"
@@ -76,24 +77,6 @@ const mirror = "\x00asm\x01\x00\x00\x00\x01\x0b\x02\x60\x02\x7f\x7f\x01\x7f\x60\
 
 const mirrorManifest = "name = \"mirror\"\nversion = \"1.0.0\"\nabi = 1\n[config.mark]\ntype = \"string\"\n"
 
-// clock is the time of a test.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
-
 // logged keeps what is logged.
 type logged struct {
 	mu   sync.Mutex
@@ -118,7 +101,7 @@ type system struct {
 	handler  http.Handler
 	measured *telemetry.Telemetry
 	spans    *tracetest.InMemoryExporter
-	clock    *clock
+	clock    *controltest.Clock
 	log      *logged
 	secret   string
 }
@@ -135,44 +118,29 @@ func measure(t *testing.T) *system {
 	if err := os.WriteFile(module, bare.WithCustom("glovebox.manifest", []byte(mirrorManifest)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &system{spans: tracetest.NewInMemoryExporter(), clock: &clock{at: time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC)}, log: new(logged)}
+	s := &system{spans: tracetest.NewInMemoryExporter(), clock: controltest.NewClock(time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC), 0), log: new(logged)}
 	if s.measured, err = telemetry.New(t.Context(), "v1.2.3"); err != nil {
 		t.Fatal(err)
 	}
 	tracer := trace.NewTracerProvider(trace.WithSyncer(s.spans))
 	log := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	config := host.Config{
-		Data: dir, Cache: filepath.Join(dir, "cache"), LLM: talker{}, Now: s.clock.now, Log: log, Meter: s.measured.Meter, Tracer: tracer,
+		Data: dir, Cache: filepath.Join(dir, "cache"), LLM: talker{}, Now: s.clock.Now, Log: log, Meter: s.measured.Meter, Tracer: tracer,
 		Agents: []host.AgentConfig{{Name: "jeeves", SystemPrompt: systemPrompt, Memory: host.AgentMemoryConfig{System: host.MemoryStructured}}},
 		Hands: map[string]host.HandConfig{"mirror": {
 			Module: module, Config: map[string]any{"mark": saidByHand}, Prompts: map[string]string{"mark": askedOfHand},
 		}},
 		Compaction: host.CompactionConfig{ContinuousInterval: 1, KeepRecent: 1, GapSecs: 60, ContextSources: []host.ContextSource{{Hand: "mirror", Prompt: askedOfHand}}},
 	}
-	if s.host, err = host.New(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		if err := s.host.Close(); err != nil {
-			t.Error(err)
-		}
 		if err := s.measured.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
-	tokens, err := control.OpenTokens(filepath.Join(dir, "tokens.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	user, err := s.host.User("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.secret, _, err = tokens.Create(user.ID, control.ScopeAdmin, s.clock.now()); err != nil {
-		t.Fatal(err)
-	}
+	started := controltest.Start(t, config)
+	s.host, s.secret = started.Host, started.Admin(started.Anna)
 	s.handler = control.New(control.Config{
-		Host: s.host, HostConfig: config, Tokens: tokens, Hosts: []string{"example.com"}, Log: log, Meter: s.measured.Meter, Tracer: tracer,
+		Host: s.host, HostConfig: config, Tokens: started.Tokens, Hosts: []string{"example.com"}, Log: log, Meter: s.measured.Meter, Tracer: tracer,
 		Mounts: []control.Mount{{Patterns: []string{"GET /metrics"}, Access: control.ForAdmin, Handler: s.measured.Metrics()}},
 	})
 	return s
@@ -225,7 +193,7 @@ func (s *system) chat(t *testing.T, session memory.SessionID, header ...string) 
 func (s *system) everything(t *testing.T) {
 	t.Helper()
 	session := s.chat(t, memory.SessionID{})
-	s.clock.advance(time.Hour)
+	s.clock.Move(time.Hour)
 	s.chat(t, session, "traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", "tracestate", tracestate)
 	// What comes of a dream of such a model is of no account.
 	user, err := s.host.User("")
@@ -407,7 +375,7 @@ func TestGrafanaDashboardAsksForWhatIsExported(t *testing.T) {
 func TestSpansOfATurn(t *testing.T) {
 	s := measure(t)
 	session := s.chat(t, memory.SessionID{})
-	s.clock.advance(time.Hour)
+	s.clock.Move(time.Hour)
 	s.spans.Reset()
 	s.chat(t, session, "traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
 	spans := s.spans.GetSpans()
