@@ -195,6 +195,28 @@ func TestDamagedTokens(t *testing.T) {
 	}
 }
 
+// Who saw only what cannot be read has seen that tokens are asked for: that it goes
+// away lets nobody in.
+func TestUnreadableTokensLetNobodyIn(t *testing.T) { // U6
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	tokens := openTokens(t, path)
+	if none, err := tokens.None(); err != nil || !none {
+		t.Fatalf("before there is a file: %v, %v", none, err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.None(); !errors.Is(err, control.ErrDamaged) {
+		t.Errorf("a directory: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if none, err := tokens.None(); err != nil || none {
+		t.Errorf("when it has gone: %v, %v", none, err)
+	}
+}
+
 // Processes that create and revoke at once lose nothing of each other's, and who
 // reads meanwhile sees a whole file.
 func TestTokensAtOnce(t *testing.T) {

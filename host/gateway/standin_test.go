@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -339,7 +340,12 @@ func TestBodyDoesNotCome(t *testing.T) {
 func TestBodiesAreBounded(t *testing.T) {
 	const room = 4 << 20
 	entered, release := make(chan struct{}), make(chan struct{})
+	var full atomic.Bool
 	handler := behind(t, gateway.Bounds{Room: room}, func(context.Context, *host.Conversation) (*host.Relayed, error) {
+		if full.Load() {
+			t.Error("the host was asked when there was no room")
+			return answered("Good day."), nil
+		}
 		entered <- struct{}{}
 		<-release
 		return answered("Good day."), nil
@@ -360,15 +366,22 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 	})
 	<-entered
-	if w := ask(""); w.status != http.StatusServiceUnavailable || w.head.Get("Retry-After") != "1" {
-		t.Errorf("the second: %d %s", w.status, w.body.String())
+	refused := func(what, user string) {
+		t.Helper()
+		full.Store(true)
+		defer full.Store(false)
+		if w := ask(user); w.status != http.StatusServiceUnavailable || w.head.Get("Retry-After") != "1" {
+			t.Errorf("%s: %d %s", what, w.status, w.body.String())
+		}
 	}
+	refused("the same user's second", "")
 	asked.Go(func() {
 		if w := ask("other"); w.status != http.StatusOK {
 			t.Errorf("another user's: %d %s", w.status, w.body.String())
 		}
 	})
 	<-entered
+	refused("a third user's, when two have all", "third")
 	close(release)
 	asked.Wait()
 	go func() { <-entered }()
