@@ -14,7 +14,9 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -24,6 +26,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/control"
 	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -350,6 +353,46 @@ func TestRequestsAreMeasured(t *testing.T) {
 	}
 }
 
+// Streams count as open from their first word to their end.
+func TestOpenStreamsAreCounted(t *testing.T) {
+	reader := metric.NewManualReader()
+	next := make(chan struct{})
+	s := serve(t, func(up *setup) {
+		up.control.Meter = metric.NewMeterProvider(metric.WithReader(reader))
+		up.script.Otherwise(openaitest.Paced(next, "One ", "two."))
+	})
+	open := func() (n int64) {
+		t.Helper()
+		var read metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &read); err != nil {
+			t.Fatal(err)
+		}
+		for _, scope := range read.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "glovebox.http.streams.open" {
+					n = sum.DataPoints[0].Value
+				}
+			}
+		}
+		return n
+	}
+	go func() { next <- struct{}{} }()
+	body := bufio.NewReader(s.stream(t.Context(), `{"text":"Count."}`).Body)
+	if _, err := body.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(); n != 1 {
+		t.Errorf("while one is open: %d", n)
+	}
+	close(next)
+	if _, err := io.Copy(io.Discard, body); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(); n != 0 {
+		t.Errorf("when it has ended: %d", n)
+	}
+}
+
 // /readyz says that the store does not answer, and nothing else.
 func TestReadyAsksTheStore(t *testing.T) {
 	s := serveSlowly(t, newSlow(), time.Minute)
@@ -371,6 +414,75 @@ func TestReadyAsksTheStore(t *testing.T) {
 	}
 	if _, err := s.host.Send(t.Context(), host.Message{Text: "x"}); !errors.Is(err, host.ErrClosed) {
 		t.Errorf("the host is %v", err)
+	}
+}
+
+// hanging is a store that does not answer, whatever is said to it, until it is told to.
+type hanging struct {
+	memory.Store
+	asked  atomic.Int32
+	answer chan struct{}
+}
+
+func (h *hanging) DefaultUser(context.Context) (memory.User, error) {
+	h.asked.Add(1)
+	<-h.answer
+	return memory.User{}, nil
+}
+
+// A store that hangs is said not to answer, in time, and is not asked again and again
+// meanwhile.
+func TestReadyWhenTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{answer: make(chan struct{})}
+		probe := control.Probe(store)
+		for range 3 {
+			began := time.Now()
+			if err := probe(t.Context()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 2*time.Second {
+				t.Errorf("a store that hangs: %v after %s", err, time.Since(began))
+			}
+		}
+		if n := store.asked.Load(); n != 1 {
+			t.Errorf("it was asked %d times", n)
+		}
+		close(store.answer)
+		synctest.Wait()
+		if err := probe(t.Context()); err != nil {
+			t.Errorf("a store that answers again: %v", err)
+		}
+	})
+}
+
+// connection is a recorder of an answer that also keeps the deadlines that are set.
+type connection struct {
+	*httptest.ResponseRecorder
+	reading, writing []time.Time
+}
+
+func (c *connection) SetReadDeadline(t time.Time) error {
+	c.reading = append(c.reading, t)
+	return nil
+}
+
+func (c *connection) SetWriteDeadline(t time.Time) error {
+	c.writing = append(c.writing, t)
+	return nil
+}
+
+// A body comes in time, and an answer is taken in time; between the two the connection
+// has no deadline, for an answer takes its time.
+func TestDeadlines(t *testing.T) {
+	s := serveSlowly(t, newSlow(), time.Minute)
+	c := &connection{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequest("POST", "http://example.com/api/users/default/chat", strings.NewReader(`{"text":""}`))
+	r.Header.Set("Content-Type", "application/json")
+	s.handler.ServeHTTP(c, r)
+	soon := func(at time.Time) bool { return time.Until(at) > 10*time.Second && time.Until(at) < time.Minute }
+	if c.Code != http.StatusBadRequest || len(c.reading) != 2 || !soon(c.reading[0]) || !c.reading[1].IsZero() {
+		t.Errorf("%d %s: deadlines of reading: %v", c.Code, c.Body, c.reading)
+	}
+	if n := len(c.writing); n == 0 || !soon(c.writing[n-1]) {
+		t.Errorf("deadlines of writing: %v", c.writing)
 	}
 }
 

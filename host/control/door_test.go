@@ -262,6 +262,17 @@ func TestForeignSites(t *testing.T) {
 		s.want(test.change, request{method: "PATCH", path: "/api/agents/plain/config", token: s.admin, header: test.header, body: `{"memory_system":null}`})
 		s.want(test.change, request{method: "POST", path: "/api/users/default/chat", token: s.admin, header: test.header, body: `{"text":"x"}`})
 	}
+	// Of two origins one is not this server's, or somebody plays with what is read.
+	r := s.build(t.Context(), request{method: "GET", path: "/api/users", token: s.admin})
+	r.Header["Origin"] = []string{own, "http://evil.example"}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusForbidden {
+		t.Errorf("two origins: status %d", response.StatusCode)
+	}
 }
 
 // While no token was ever made, a server on loopback lets in whoever is there, but

@@ -1,6 +1,11 @@
 package control
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+
+	"github.com/gloveboxhq/glovebox/memory"
+)
 
 // Route tells tests of one route.
 type Route struct {
@@ -23,4 +28,9 @@ func Routes() []Route {
 func LoggedIn(l *Logins, r *http.Request) bool {
 	_, err := l.tokenOf(r)
 	return err == nil
+}
+
+// Probe is what /readyz asks of a store.
+func Probe(store memory.Store) func(context.Context) error {
+	return (&server{store: store, probing: make(chan struct{}, 1)}).probe
 }

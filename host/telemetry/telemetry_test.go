@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -461,6 +463,74 @@ func TestMetricsNeedAdmin(t *testing.T) { // U6
 	}
 }
 
+// However many labels somebody makes up, a metric has a bounded number of series: the
+// rest is counted together.
+func TestSeriesAreBounded(t *testing.T) {
+	measured, err := telemetry.New(t.Context(), "v1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 3000
+	made, err := measured.Meter.Meter("test").Int64Counter("made_up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range many {
+		made.Add(t.Context(), 1, metric.WithAttributes(attribute.Int("label", i)))
+	}
+	answer := httptest.NewRecorder()
+	measured.Metrics().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	series, overflow := 0, 0
+	for line := range strings.Lines(answer.Body.String()) {
+		if strings.HasPrefix(line, "made_up_total{") {
+			series++
+			if strings.Contains(line, "otel_metric_overflow") {
+				overflow++
+			}
+		}
+	}
+	if series != 2000 || overflow != 1 {
+		t.Errorf("%d series of %d, %d of them for the rest", series, many, overflow)
+	}
+}
+
+// Who asks for the metrics again and again does not have them gathered all at once.
+func TestReadersAtOnce(t *testing.T) {
+	measured, err := telemetry.New(t.Context(), "v1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	_, err = measured.Meter.Meter("test").Int64ObservableGauge("slow", metric.WithInt64Callback(func(context.Context, metric.Int64Observer) error {
+		<-release
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many, most = 10, 4
+	handler := measured.Metrics()
+	answers := make(chan *httptest.ResponseRecorder, many)
+	for range many {
+		go func() {
+			answer := httptest.NewRecorder()
+			handler.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+			answers <- answer
+		}()
+	}
+	for range many - most {
+		if a := <-answers; a.Code != http.StatusServiceUnavailable || !strings.Contains(a.Body.String(), "Limit of concurrent requests reached") {
+			t.Errorf("one too many: %d %.100s", a.Code, a.Body)
+		}
+	}
+	close(release)
+	for range most {
+		if a := <-answers; a.Code != http.StatusOK {
+			t.Errorf("one of the first %d: %d", most, a.Code)
+		}
+	}
+}
+
 // Without a collector nobody takes spans; with one they come to it, named as the
 // environment says.
 func TestSpansGoToTheCollector(t *testing.T) {
@@ -495,5 +565,13 @@ func TestSpansGoToTheCollector(t *testing.T) {
 		}
 	default:
 		t.Error("the collector got nothing")
+	}
+	for name, value := range map[string]string{"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "none"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, value)
+			if disabled, err := telemetry.New(t.Context(), "v1.2.3"); err != nil || disabled.Tracer != nil {
+				t.Errorf("%v, %v", disabled, err)
+			}
+		})
 	}
 }
