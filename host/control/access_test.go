@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,8 +20,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
@@ -108,6 +113,11 @@ func TestEveryRequestIsLoggedOnce(t *testing.T) {
 		if _, has := line["token"].(string); has != (call.token == s.admin || call.token == s.byAnna) {
 			t.Errorf("%s: logged %v, with a token of %q", call.route, line, call.token)
 		}
+	}
+	// Of the word that a caller makes up for a method the log has the beginning.
+	s.do(request{method: strings.Repeat("X", 1000), path: "/"})
+	if lines := log.lines(t, "request"); lines[len(lines)-1]["method"] != strings.Repeat("X", 16) {
+		t.Errorf("a long method: logged %v", lines[len(lines)-1])
 	}
 	log.mu.Lock()
 	defer log.mu.Unlock()
@@ -350,6 +360,35 @@ func TestRequestsAreMeasured(t *testing.T) {
 	}
 	if len(got) != 3 {
 		t.Errorf("counted %v", got)
+	}
+}
+
+// A request that the server fails at is an error in its span; one that the caller is
+// wrong about is not.
+func TestSpansOfRequests(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	s := serve(t, func(up *setup) { up.control.Tracer = trace.NewTracerProvider(trace.WithSyncer(spans)) })
+	for _, call := range []struct {
+		route  string
+		path   string
+		status int
+		code   codes.Code
+	}{
+		{"GET /readyz", "/readyz", http.StatusOK, codes.Unset},
+		{"GET /api/users", "/api/users?x=1", http.StatusBadRequest, codes.Unset},
+		{"GET /readyz", "/readyz", http.StatusServiceUnavailable, codes.Error},
+	} {
+		if call.code == codes.Error {
+			if err := s.host.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		spans.Reset()
+		s.do(request{method: "GET", path: call.path, token: s.admin})
+		got := spans.GetSpans()
+		if len(got) != 1 || got[0].Status.Code != call.code || !slices.Contains(got[0].Attributes, attribute.Int("http.response.status_code", call.status)) || !slices.Contains(got[0].Attributes, attribute.String("http.route", call.route)) {
+			t.Errorf("%s: %+v", call.route, got)
+		}
 	}
 }
 
