@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host"
@@ -218,31 +219,56 @@ func TestStreamTellsTheAnswer(t *testing.T) {
 // A stream that has nothing to say says that it lives, from when it is known where
 // the conversation is kept; what goes wrong then is an event, and before it a status.
 func TestStreamLives(t *testing.T) {
-	for _, early := range []bool{true, false} {
-		w := newRecorder()
-		handler := behind(t, gateway.Bounds{Alive: time.Millisecond}, func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
-			if early {
-				return &host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
-			}
-			c.OnPlaced(somewhere)
-			w.seen(":\n\n:\n\n")
-			return &host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
-		})
-		handler.ServeHTTP(w, askingStream(t.Context()))
-		body := w.body.String()
+	for name, early := range map[string]bool{"early": true, "late": false} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { streamLives(t, early) }) })
+	}
+}
+
+func streamLives(t *testing.T, early bool) {
+	w := newRecorder()
+	handler := behind(t, gateway.Bounds{}, func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
 		if early {
-			if w.status != http.StatusBadGateway || !strings.HasPrefix(body, `{"error":`) || w.head.Get("Content-Type") != "application/json" {
-				t.Errorf("%d %s", w.status, body)
+			// However long it is not known where the conversation is kept.
+			<-time.After(time.Minute)
+			return &host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
+		}
+		c.OnPlaced(somewhere)
+		w.seen(":\n\n:\n\n")
+		return &host.Relayed{}, fmt.Errorf("relay: %w", llm.ErrUnavailable)
+	})
+	handler.ServeHTTP(w, askingStream(t.Context()))
+	body := w.body.String()
+	if early {
+		if w.status != http.StatusBadGateway || !strings.HasPrefix(body, `{"error":`) || w.head.Get("Content-Type") != "application/json" {
+			t.Errorf("%d %s", w.status, body)
+		}
+		return
+	}
+	if w.status != 0 || w.head.Get(gateway.SessionHeader) == "" || !strings.HasPrefix(w.head.Get("Content-Type"), "text/event-stream") {
+		t.Errorf("%d %v", w.status, w.head)
+	}
+	if end := strings.TrimLeft(body, ":\n"); !strings.HasPrefix(end, `data: {"error":{"message":"`) || strings.Contains(body, "[DONE]") {
+		t.Errorf("%s", body)
+	}
+}
+
+// While it has something to say, it says nothing else.
+func TestStreamThatSpeaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := behind(t, gateway.Bounds{}, func(_ context.Context, c *host.Conversation) (*host.Relayed, error) {
+			c.OnPlaced(somewhere)
+			for range 10 {
+				<-time.After(10 * time.Second)
+				c.OnEvent(host.Event{Text: "on "})
 			}
-			continue
-		}
-		if w.status != 0 || w.head.Get(gateway.SessionHeader) == "" || !strings.HasPrefix(w.head.Get("Content-Type"), "text/event-stream") {
-			t.Errorf("%d %v", w.status, w.head)
-		}
-		if end := strings.TrimLeft(body, ":\n"); !strings.HasPrefix(end, `data: {"error":{"message":"`) || strings.Contains(body, "[DONE]") {
+			return answered(strings.Repeat("on ", 10)), nil
+		})
+		w := newRecorder()
+		handler.ServeHTTP(w, askingStream(t.Context()))
+		if body := w.body.String(); w.contents() != strings.Repeat("on ", 10) || strings.Contains("\n"+body, "\n:\n") {
 			t.Errorf("%s", body)
 		}
-	}
+	})
 }
 
 // Who goes away ends the turn, which the handler waits for; a reader who takes
