@@ -275,40 +275,47 @@ func TestStreamThatSpeaks(t *testing.T) {
 // nothing is one who has gone.
 func TestStreamEnds(t *testing.T) {
 	for _, how := range []string{"the client goes", "nothing is read"} {
-		t.Run(how, func(t *testing.T) {
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			w, over := newRecorder(), false
-			handler := behind(t, gateway.Bounds{}, func(turn context.Context, c *host.Conversation) (*host.Relayed, error) {
-				c.OnPlaced(somewhere)
-				c.OnEvent(host.Event{Text: "Good"})
-				w.seen("Good")
-				if how == "the client goes" {
-					leave()
-				} else {
-					w.breakOff(os.ErrDeadlineExceeded)
-					c.OnEvent(host.Event{Text: " day."})
-				}
-				<-turn.Done()
-				over = true
-				return &host.Relayed{}, turn.Err()
-			})
-			// The server is not to take the answer for one that was given.
-			func() {
-				defer func() {
-					if p := recover(); p != http.ErrAbortHandler {
-						t.Errorf("the handler ended with %v", p)
-					}
-				}()
-				handler.ServeHTTP(w, askingStream(ctx))
-			}()
-			if !over {
-				t.Error("the handler returned before the turn")
+		t.Run(how, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { streamEnds(t, how) }) })
+	}
+}
+
+func streamEnds(t *testing.T, how string) {
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	w, over := newRecorder(), false
+	handler := behind(t, gateway.Bounds{}, func(turn context.Context, c *host.Conversation) (*host.Relayed, error) {
+		c.OnPlaced(somewhere)
+		c.OnEvent(host.Event{Text: "Good"})
+		w.seen("Good")
+		if how == "the client goes" {
+			leave()
+		} else {
+			w.breakOff(os.ErrDeadlineExceeded)
+			c.OnEvent(host.Event{Text: " day."})
+		}
+		<-turn.Done()
+		over = true
+		w.breakOff(nil)
+		return &host.Relayed{}, turn.Err()
+	})
+	// The server is not to take the answer for one that was given.
+	func() {
+		defer func() {
+			if p := recover(); p != http.ErrAbortHandler {
+				t.Errorf("the handler ended with %v", p)
 			}
-			if n := len(w.writing); n == 0 || time.Until(w.writing[n-1]) > time.Minute || time.Until(w.writing[n-1]) < 0 {
-				t.Errorf("deadlines of writing: %v", w.writing)
-			}
-		})
+		}()
+		handler.ServeHTTP(w, askingStream(ctx))
+	}()
+	if !over {
+		t.Error("the handler returned before the turn")
+	}
+	if n := len(w.writing); n == 0 || time.Until(w.writing[n-1]) > time.Minute || time.Until(w.writing[n-1]) < 0 {
+		t.Errorf("deadlines of writing: %v", w.writing)
+	}
+	// What follows a gap is not the answer, should the reader take it again.
+	if how == "nothing is read" && (w.contents() != "Good" || strings.Contains(w.body.String(), "error")) {
+		t.Errorf("after a write that failed: %s", w.body.String())
 	}
 }
 
