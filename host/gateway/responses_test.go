@@ -75,7 +75,8 @@ func TestResponsesAsk(t *testing.T) {
 		"by name": {find + `,"tool_choice":{"type":"function","name":"find"}`, func(c *host.Conversation) bool {
 			return c.Ask.Choice == llm.ToolChoice{Required: true, Name: "find"}
 		}},
-		"none": {find + `,"tool_choice":"none"`, func(c *host.Conversation) bool { return c.Ask.NoCalls }},
+		"none":                {find + `,"tool_choice":"none"`, func(c *host.Conversation) bool { return c.Ask.NoCalls }},
+		"as little as may be": {`"top_p":0`, func(c *host.Conversation) bool { return *c.Ask.TopP > 0 && *c.Ask.TopP < 0.001 }},
 		"sampling": {`"temperature":1.5,"top_p":0.25,"max_output_tokens":7,"reasoning":{"effort":"high","summary":"auto"}`, func(c *host.Conversation) bool {
 			return *c.Ask.Temperature == 1.5 && *c.Ask.TopP == 0.25 && c.Ask.MaxOutputTokens == 7 && c.Ask.Effort == "high"
 		}},

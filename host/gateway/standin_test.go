@@ -244,7 +244,7 @@ func streamLives(t *testing.T, early bool) {
 		}
 		return
 	}
-	if w.status != 0 || w.head.Get(gateway.SessionHeader) == "" || !strings.HasPrefix(w.head.Get("Content-Type"), "text/event-stream") {
+	if w.status != 0 || w.head.Get(gateway.SessionHeader) == "" || w.head.Get("X-Accel-Buffering") != "no" || !strings.HasPrefix(w.head.Get("Content-Type"), "text/event-stream") {
 		t.Errorf("%d %v", w.status, w.head)
 	}
 	if end := strings.TrimLeft(body, ":\n"); !strings.HasPrefix(end, `data: {"error":{"message":"`) || strings.Contains(body, "[DONE]") {
@@ -293,7 +293,11 @@ func streamEnds(t *testing.T, how string) {
 			w.breakOff(os.ErrDeadlineExceeded)
 			c.OnEvent(host.Event{Text: " day."})
 		}
-		<-turn.Done()
+		select {
+		case <-turn.Done():
+		case <-time.After(time.Hour):
+			t.Error("the turn goes on though nobody reads")
+		}
 		over = true
 		w.breakOff(nil)
 		return &host.Relayed{}, turn.Err()
@@ -316,6 +320,18 @@ func streamEnds(t *testing.T, how string) {
 	// What follows a gap is not the answer, should the reader take it again.
 	if how == "nothing is read" && (w.contents() != "Good" || strings.Contains(w.body.String(), "error")) {
 		t.Errorf("after a write that failed: %s", w.body.String())
+	}
+}
+
+// Who is told when to come back is not told a moment too early.
+func TestRetryAfterIsWholeSeconds(t *testing.T) {
+	handler := behind(t, gateway.Bounds{}, func(context.Context, *host.Conversation) (*host.Relayed, error) {
+		return &host.Relayed{}, fmt.Errorf("%w: %w", llm.ErrRateLimited, &llm.StatusError{Status: http.StatusTooManyRequests, RetryAfter: 1500 * time.Millisecond})
+	})
+	w := newRecorder()
+	handler.ServeHTTP(w, asking(t.Context(), strings.NewReader(chatting())))
+	if w.status != http.StatusTooManyRequests || w.head.Get("Retry-After") != "2" {
+		t.Errorf("%d, Retry-After: %s", w.status, w.head.Get("Retry-After"))
 	}
 }
 
