@@ -346,3 +346,31 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// deadlines is a connection that keeps the deadlines of reading that are set.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	reading []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.reading = append(d.reading, t)
+	return nil
+}
+
+// A message comes in time; afterwards the connection has no deadline, so that a
+// client that goes away during a call is noticed.
+func TestMessagesComeInTime(t *testing.T) {
+	s := serve(t)
+	config := s.config
+	config.User = func(context.Context) memory.UserID { return s.anna.ID }
+	handler := mcp.NewHandler(config)
+	defer handler.Close()
+	d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequest("POST", "/mcp", strings.NewReader("{"))
+	r.Header.Set("Content-Type", "application/json")
+	handler.ServeHTTP(d, r)
+	if d.Code != http.StatusBadRequest || len(d.reading) != 2 || time.Until(d.reading[0]) < 10*time.Second || time.Until(d.reading[0]) > time.Minute || !d.reading[1].IsZero() {
+		t.Errorf("%d, deadlines of reading: %v", d.Code, d.reading)
+	}
+}
