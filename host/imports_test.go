@@ -31,6 +31,7 @@ var forbidden = []struct {
 	{[]string{"abi/...", "sdk/..."}, []string{"host/...", "memory/...", "compaction/..."}},
 	{[]string{"host/boundary"}, []string{"host/...", "memory/...", "compaction/...", "net/http", "database/sql", "os/exec"}},
 	{[]string{"memory"}, []string{"memory/...", "compaction/...", "host/llm/..."}},
+	{[]string{"host/datafile"}, []string{"host/...", "memory/...", "compaction/...", "net/http", "database/sql", "os/exec"}},
 	{[]string{"host/gaps"}, []string{"host/...", "memory/...", "compaction/...", "net/http", "os/exec"}},
 	{[]string{"host/llm"}, []string{"memory/...", "compaction/...", "net/http", "database/sql"}},
 	{[]string{"host/capability"}, []string{"memory/...", "compaction/...", "host/sandbox/...", "host/registry/..."}},

@@ -23,6 +23,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/datafile"
 )
 
 // Run is one query, as the ledger keeps it. Text is in the host's own words.
@@ -200,7 +201,10 @@ func (l *Ledger) open(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err := datafile.Make(l.path); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(l.path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}

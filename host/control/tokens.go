@@ -23,6 +23,7 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/google/uuid"
 
+	"github.com/gloveboxhq/glovebox/host/datafile"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -316,7 +317,7 @@ func (t *Tokens) change(edit func([]storedToken) ([]storedToken, error)) (err er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
-	if err := makeLock(t.path + ".lock"); err != nil {
+	if err := datafile.Make(t.path + ".lock"); err != nil {
 		return err
 	}
 	lock := flock.New(t.path+".lock", flock.SetPermissions(0o600))
@@ -345,18 +346,6 @@ func (t *Tokens) change(edit func([]storedToken) ([]storedToken, error)) (err er
 	return t.load()
 }
 
-// makeLock makes the file that is locked, if it is not there.
-func makeLock(path string) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(giveToOwner(file, filepath.Dir(path)), file.Close())
-}
-
 // replaceFile writes a file for its owner alone. Who reads it, and a process that
 // dies here, sees the file before or after, whole.
 func replaceFile(path string, data []byte) error {
@@ -368,7 +357,7 @@ func replaceFile(path string, data []byte) error {
 	defer os.Remove(file.Name())
 	_, err = file.Write(data)
 	if err == nil {
-		err = giveToOwner(file, dir)
+		err = datafile.GiveToOwner(file, dir)
 	}
 	if err == nil {
 		err = file.Sync()

@@ -30,6 +30,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/gloveboxhq/glovebox/host/datafile"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -175,6 +176,9 @@ func (s *Store) prepareFiles() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return writable(err)
 	}
+	if err := datafile.Make(s.path + ".lock"); err != nil {
+		return writable(err)
+	}
 	s.lock = flock.New(s.path+".lock", flock.SetPermissions(0o600))
 	ok, err := s.lock.TryLock()
 	if err != nil {
@@ -183,7 +187,10 @@ func (s *Store) prepareFiles() error {
 	if !ok {
 		return fmt.Errorf("%w: stop the process that holds %s, or open the database for reading", memory.ErrInUse, s.lock.Path())
 	}
-	file, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err := datafile.Make(s.path); err != nil {
+		return writable(err)
+	}
+	file, err := os.OpenFile(s.path, os.O_RDWR, 0)
 	if err != nil {
 		return writable(err)
 	}

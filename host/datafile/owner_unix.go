@@ -1,6 +1,6 @@
 //go:build unix
 
-package control
+package datafile
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// giveToOwner has a file that root made belong to whom the directory belongs to: the
-// user that the server runs as reads what an administrator changes. The file is
-// named by its descriptor, since that user may put another one in its place.
-func giveToOwner(file *os.File, dir string) error {
+// GiveToOwner has a file in dir that root has just made belong to whom dir belongs
+// to; made by anybody else it stays theirs. The file is named by its descriptor,
+// since that user may put another one in its place.
+func GiveToOwner(file *os.File, dir string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
