@@ -419,6 +419,33 @@ func TestManyTopics(t *testing.T) {
 	b.get(at+"/topic?name=crowded").says(t, "crowded", "70 entries before these.", "entry 119")
 }
 
+// Paging forward comes to an end, with every topic seen, however many there are.
+func TestTopicsHaveALastPage(t *testing.T) {
+	h := open(t)
+	const all = 2_600
+	many := make([]memory.NewTopic, all)
+	for i := range many {
+		many[i] = memory.NewTopic{Name: fmt.Sprintf("topic %04d", i), Content: "x"}
+	}
+	h.remember(t, h.anna, many...)
+	b, seen := h.as(t, h.anna, control.UserScope(h.anna.ID)), map[string]bool{}
+	next := regexp.MustCompile(`href="([^"]+)"[^>]*>Next page<`)
+	at, pages := "/users/"+h.anna.ID.String(), 0
+	for ; at != "" && pages < all; pages++ {
+		page := b.get(at).want(t, at, http.StatusOK)
+		for _, m := range regexp.MustCompile(`>(topic \d+)</a>`).FindAllStringSubmatch(page.body, -1) {
+			seen[m[1]] = true
+		}
+		at = ""
+		if m := next.FindStringSubmatch(page.body); m != nil {
+			at = m[1]
+		}
+	}
+	if len(seen) != all || at != "" {
+		t.Errorf("%d topics of %d on %d pages, then %q", len(seen), all, pages, at)
+	}
+}
+
 // Many users have pages.
 func TestUsers(t *testing.T) {
 	h := open(t, func(c *host.Config) {

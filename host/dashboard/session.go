@@ -100,7 +100,7 @@ func (s *site) session(w http.ResponseWriter, r *http.Request, v viewer) error {
 		return err
 	}
 	// The end is what the model is about to answer: it is on the first page.
-	number, after := pageOf(r, maxPages)
+	number, after := pageOf(r, math.MaxInt32)
 	end := max(len(in.Items)-after, 0)
 	start := max(end-pageSize, 0)
 	p := frontierPage{sessionHead: s.head(v, session, "What the model sees"), Fill: fillOf(report), Older: in.Older, Before: start, After: len(in.Items) - end}

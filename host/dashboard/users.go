@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,7 +31,7 @@ var userRoutes = []route{
 }
 
 func (s *site) usersPage(w http.ResponseWriter, r *http.Request, v viewer) error {
-	number, before := pageOf(r, pageSize)
+	number, before := pageOf(r, math.MaxInt32)
 	before = min(before, len(v.users))
 	after := min(before+pageSize, len(v.users))
 	return s.show(w, r, v, page{Name: "users", Title: "Users", Room: roomUsers, Data: struct {
@@ -150,7 +151,7 @@ func (s *site) showMemory(w http.ResponseWriter, r *http.Request, v viewer, stat
 	data.Tabs = v.tabs("Memory")
 	data.Export = "/api/users/" + v.User.ID.String() + "/memory/export"
 	data.Empty = true
-	number, before := pageOf(r, pageSize)
+	number, before := pageOf(r, math.MaxInt32)
 	more := false
 	agents := append([]host.AgentInfo{{}}, s.host.Agents()...)
 	for _, a := range agents {
