@@ -631,6 +631,15 @@ func (f *furnished) chatStreams(t *testing.T) {
 	b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("say").dataset.session = "`+memory.NewID[memory.SessionID]().String()+`"`),
 		chromedp.SendKeys(css("#text"), "Words of mine."), chromedp.Click(css("#send")), until(`document.getElementById("chat-wrong").innerText.includes("no such session")`),
 		until(`document.getElementById("text").value === "Words of mine."`))
+	// Nor where the login ended meanwhile: the way back in is beside the page.
+	b.expect("401")
+	b.do(chromedp.Evaluate[chromedp.Void](`fetch("/logout", {method: "POST"}).then((answer) => { document.body.dataset.out = answer.status; }); undefined`),
+		until(`"out" in document.body.dataset`),
+		chromedp.Click(css("#send")), until(`document.getElementById("chat-wrong").innerText.includes("logged out")`),
+		until(`document.getElementById("text").value === "Words of mine."`))
+	if to := eval[string](b, `document.querySelector("#chat-wrong a").pathname + document.querySelector("#chat-wrong a").target`); to != "/login_blank" {
+		t.Errorf("the way back in is %s", to)
+	}
 }
 
 // tabTo moves the focus with the key alone until it is on what matches the selector.

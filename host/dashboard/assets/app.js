@@ -92,11 +92,21 @@
 			going = null;
 			if (failure) {
 				wrong.textContent = failure;
+				if (failure === loggedOut) wrong.append(" ", login());
 				wrong.hidden = false;
 				if (!kept && !text.value) text.value = said;
 			}
 			text.focus();
 		});
+
+		// login leads to the login beside this page: to leave it would lose what was written.
+		function login() {
+			const link = document.createElement("a");
+			link.href = "/login";
+			link.target = "_blank";
+			link.textContent = "Log in in another tab, then send it again.";
+			return link;
+		}
 
 		// stream asks and shows events until the answer is whole. It returns why there is
 		// none, "" if there is.
@@ -107,7 +117,7 @@
 			const answer = await fetch(form.dataset.stream, {
 				method: "POST", signal, headers: { "Content-Type": "application/json", "Accept": "text/event-stream" }, body: JSON.stringify(body),
 			});
-			if (answer.status === 401) { location.assign("/login?next=" + encodeURIComponent(location.pathname)); return "You are logged out."; }
+			if (answer.status === 401) return loggedOut;
 			if (!answer.ok) return sentence((await answer.json().catch(() => ({}))).detail);
 			let failure = "The answer was broken off.";
 			await events(answer.body, (name, data) => {
@@ -167,6 +177,8 @@
 			return any;
 		}
 	}
+
+	const loggedOut = "You are logged out.";
 
 	function sentence(detail) { return detail ? detail[0].toUpperCase() + detail.slice(1) + "." : "That did not work."; }
 
