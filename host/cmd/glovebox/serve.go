@@ -32,10 +32,10 @@ func tokensBeside(path string) string { return filepath.Join(filepath.Dir(path),
 func (a *app) serve() *cobra.Command {
 	var listen string
 	c := &cobra.Command{
-		Use: "serve", Short: "Serve the control API over HTTP", Args: cobra.NoArgs,
-		Long: "Serve the control API over HTTP, until Ctrl-C. Callers need a token of glovebox token create; while there never\n" +
-			"was one, everybody on this machine may do everything, and nobody else can be listened for. docs/control.md has\n" +
-			"the routes, /openapi.json too.",
+		Use: "serve", Short: "Serve dashboard, control API, model gateway and MCP over HTTP", Args: cobra.NoArgs,
+		Long: "Serve the dashboard, the control API, the model gateway and MCP over HTTP, until Ctrl-C. Callers need a token of\n" +
+			"glovebox token create; while there never was one, everybody on this machine may do everything, and nobody else\n" +
+			"can be listened for. docs/control.md has the routes, /openapi.json too.",
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			config, err := a.config()
 			if err != nil {
