@@ -39,6 +39,10 @@ type Message struct {
 	// nobody learned how, the message is stored once and answered once. It is at
 	// most maxEventKey bytes, else as memory.Draft has it.
 	EventKey string
+	// OnStored is told where the message is kept once it is, before any Event and by
+	// the same goroutine: whoever hears no answer knows then where to go on. nil means
+	// that nobody is told. It neither blocks nor panics.
+	OnStored func(memory.SessionID)
 	// OnEvent is told of the turn while it goes on, by the goroutine that called
 	// Send; nil means that nobody is. It does not block: the turn waits for it. When
 	// it panics, the turn goes on and tells no more.
@@ -240,6 +244,9 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	// One that was stored before, and not answered, is stored no second time.
 	if _, err := h.store.Append(ctx, user.ID, session.ID, draft); err != nil {
 		return answer, fmt.Errorf("send: store message: %w", err)
+	}
+	if m.OnStored != nil {
+		m.OnStored(session.ID)
 	}
 	c, err := h.courseOf(ctx, user.ID, agent, m.Text, events)
 	if err != nil {

@@ -72,10 +72,18 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request, at place) error {
 	}
 	answer, err := s.host.Send(r.Context(), message)
 	if err != nil {
-		return err
+		return inSession{err, answer.Session}
 	}
 	return writeJSON(w, http.StatusOK, answerOf(answer))
 }
+
+// inSession is why a turn failed, and where it can be tried again; zero if nowhere.
+type inSession struct {
+	error
+	session memory.SessionID
+}
+
+func (e inSession) Unwrap() error { return e.error }
 
 const eventStream = "text/event-stream"
 
@@ -94,14 +102,14 @@ func accepts(r *http.Request, kind string) bool {
 // keepAlive is how often a stream that has nothing to say says that it lives.
 const keepAlive = 15 * time.Second
 
-// converse answers with events: text, restart and tool while the turn goes on, then
-// answer or error. A turn that fails before the first of them has a status of its
-// own.
+// converse answers with events: session when the message is stored, text, restart and
+// tool while the turn goes on, then answer or error. A turn that fails before the
+// message is stored has a status of its own.
 func (s *server) converse(w http.ResponseWriter, r *http.Request, message host.Message) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	events := newMailbox()
-	message.OnEvent = events.put
+	message.OnEvent, message.OnStored = events.put, events.stored
 	var answer host.Answer
 	var failure error
 	go func() {
@@ -114,9 +122,14 @@ func (s *server) converse(w http.ResponseWriter, r *http.Request, message host.M
 	for open := true; open; {
 		select {
 		case <-events.ready:
-			var batch []host.Event
+			var batch happened
 			batch, open = events.take()
-			for _, e := range batch {
+			if !batch.stored.IsZero() {
+				out.send("session", struct {
+					Session memory.SessionID `json:"session"`
+				}{batch.stored})
+			}
+			for _, e := range batch.events {
 				out.event(e)
 			}
 		case <-alive.C:
@@ -146,6 +159,13 @@ func (s *server) converse(w http.ResponseWriter, r *http.Request, message host.M
 	return nil
 }
 
+// happened is what happened since somebody looked: the message was stored in a session,
+// if that is not zero, before anything else.
+type happened struct {
+	stored memory.SessionID
+	events []host.Event
+}
+
 // mailbox takes events without ever blocking who puts them; pieces of text that
 // nobody has taken yet are put together, so that it holds no more than the answer.
 type mailbox struct {
@@ -153,12 +173,19 @@ type mailbox struct {
 	ready chan struct{}
 
 	mu     sync.Mutex
-	events []host.Event // guarded by mu
+	past   happened // guarded by mu, as all below
 	text   strings.Builder
 	closed bool
 }
 
 func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
+
+func (m *mailbox) stored(in memory.SessionID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.past.stored = in
+	m.wake()
+}
 
 func (m *mailbox) put(e host.Event) {
 	m.mu.Lock()
@@ -167,7 +194,7 @@ func (m *mailbox) put(e host.Event) {
 		m.text.WriteString(e.Text)
 	} else {
 		m.flush()
-		m.events = append(m.events, e)
+		m.past.events = append(m.past.events, e)
 	}
 	m.wake()
 }
@@ -175,7 +202,7 @@ func (m *mailbox) put(e host.Event) {
 // flush makes an event of the text so far.
 func (m *mailbox) flush() {
 	if m.text.Len() > 0 {
-		m.events = append(m.events, host.Event{Text: m.text.String()})
+		m.past.events = append(m.past.events, host.Event{Text: m.text.String()})
 		m.text.Reset()
 	}
 }
@@ -195,12 +222,12 @@ func (m *mailbox) close() {
 }
 
 // take returns what came, and whether more may come.
-func (m *mailbox) take() (_ []host.Event, open bool) {
+func (m *mailbox) take() (_ happened, open bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.flush()
-	batch := m.events
-	m.events = nil
+	batch := m.past
+	m.past = happened{}
 	return batch, !m.closed
 }
 

@@ -204,21 +204,26 @@ func TestChatStreamsTools(t *testing.T) {
 	}
 }
 
-// A turn that fails before anything was said has a status; after that, an event.
+// A turn that fails before its message is stored has a status; after that, an event.
+// Who is told where it is stored goes on there.
 func TestChatStreamFails(t *testing.T) {
 	s := serve(t, func(up *setup) {
 		up.script = openaitest.NewScript(t, openaitest.Fault(400, "invalid_value", "messages", "no"),
 			openaitest.Stream(openaitest.Piece("Half an ans"), openaitest.Break()))
 	})
-	response := s.stream(t.Context(), `{"text":"Hello."}`)
-	if response.StatusCode != http.StatusBadGateway || response.Header.Get("Content-Type") != "application/problem+json" {
+	response := s.stream(t.Context(), `{"text":""}`)
+	if response.StatusCode != http.StatusBadRequest || response.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("%s %v", response.Status, response.Header)
 	}
-	response = s.stream(t.Context(), `{"text":""}`)
-	if response.StatusCode != http.StatusBadRequest {
-		t.Errorf("%s", response.Status)
-	}
 	all := events(t, s.stream(t.Context(), `{"text":"Hello."}`).Body, nil)
+	if len(all) != 2 || all[0].name != "session" || all[1].name != "error" {
+		t.Fatalf("events %v", all)
+	}
+	var kept struct{ Session memory.SessionID }
+	if err := json.Unmarshal([]byte(all[0].data), &kept); err != nil {
+		t.Fatal(err)
+	}
+	all = events(t, s.stream(t.Context(), `{"text":"Hello.","session":"`+kept.Session.String()+`"}`).Body, nil)
 	var p struct{ Status int }
 	last := all[len(all)-1]
 	if err := json.Unmarshal([]byte(last.data), &p); err != nil || last.name != "error" || p.Status != http.StatusBadGateway {
@@ -229,9 +234,27 @@ func TestChatStreamFails(t *testing.T) {
 			t.Errorf("half an answer was given: %v", all)
 		}
 	}
+	if sessions, err := s.host.Store().Sessions(t.Context(), s.anna.ID, memory.SessionQuery{}); err != nil || len(sessions) != 1 || sessions[0].ID != kept.Session {
+		t.Errorf("%d sessions, %v", len(sessions), err)
+	}
 }
 
-// Who closes only its half has gone as well, and is not told that it went well.
+// Without events the problem says where the message is.
+func TestChatFails(t *testing.T) {
+	s := serve(t, func(up *setup) {
+		up.script = openaitest.NewScript(t, openaitest.Fault(400, "invalid_value", "messages", "no"))
+	})
+	a := s.do(request{method: "POST", path: "/api/users/default/chat", token: s.byAnna, body: `{"text":"Hello."}`})
+	var p struct{ Session memory.SessionID }
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil || a.status != http.StatusBadGateway {
+		t.Fatalf("%v: %v", a, err)
+	}
+	if messages, err := s.host.Store().Messages(t.Context(), s.anna.ID, p.Session, memory.MessageQuery{}); err != nil || len(messages) != 1 {
+		t.Errorf("%d messages, %v", len(messages), err)
+	}
+}
+
+// Who closes only its half ends the turn, and is told why there is no answer.
 func TestNoSuccessForWhoClosedItsHalf(t *testing.T) {
 	entered := make(chan struct{})
 	s := serve(t, func(up *setup) {
@@ -251,8 +274,12 @@ func TestNoSuccessForWhoClosedItsHalf(t *testing.T) {
 	if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if said, _ := io.ReadAll(connection); len(said) > 0 {
-		t.Errorf("the answer is %q", said)
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), "both halves") {
+		t.Errorf("the answer is %s %q, %v", response.Status, said, err)
 	}
 }
 

@@ -26,6 +26,8 @@ type problem struct {
 	// Kind is that of a hand that failed, Said its own account.
 	Kind abi.Kind         `json:"kind,omitempty"`
 	Said boundary.Content `json:"said,omitzero"`
+	// Session is where a message is kept that has no answer.
+	Session memory.SessionID `json:"session,omitzero"`
 
 	// header goes out with it.
 	header http.Header
@@ -150,14 +152,24 @@ const frontPage = "GET /{$}"
 // fail answers with what an error is to the outside.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p, known := problemOf(err)
+	if at, ok := errors.AsType[inSession](err); ok {
+		p = new(*p)
+		p.Session = at.session
+	}
 	if r.Context().Err() != nil && (!known || errors.Is(err, context.Canceled)) {
-		// Nobody is there to read it, and returning would say 200 to who only closed
-		// its half.
+		// Who has gone does not read it; who only closed its half of the connection does,
+		// which is all that is left of it.
+		s.write(w, r, refuse(http.StatusBadRequest, "the request was over before its answer: keep both halves of the connection open until it has come"))
+		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	if !known || p.logged() {
 		s.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("method", r.Method), slog.String("route", r.Pattern), slog.Int("status", p.Status), slog.Any("error", err))
 	}
+	s.write(w, r, p)
+}
+
+func (s *server) write(w http.ResponseWriter, r *http.Request, p *problem) {
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -166,8 +167,10 @@ func Refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
 func (s *server) fail(w http.ResponseWriter, r *http.Request, d dialect, err error) {
 	f, known := faultOf(err)
 	if r.Context().Err() != nil && (!known || errors.Is(err, context.Canceled)) {
-		// Nobody is there to read it, and returning would say 200 to who only closed its
-		// half.
+		// Who has gone does not read it; who only closed its half of the connection does,
+		// which is all that is left of it.
+		writeFault(w, d, badf("", "the request was over before its answer: keep both halves of the connection open until it has come"))
+		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	s.report(r, f, known, err)
@@ -189,6 +192,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 		status, body = http.StatusInternalServerError, []byte("{}")
 	}
 	w.Header().Set("Content-Type", jsonType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(status)
 	// A reader that has gone is nobody to tell.
 	_, _ = newPieces(w).Write(append(body, '\n'))

@@ -122,6 +122,9 @@
 			let failure = "The answer was broken off.";
 			await events(answer.body, (name, data) => {
 				switch (name) {
+				case "session":
+					settle(form, data.session);
+					break;
 				case "text":
 					doing.textContent = "";
 					saying.append(data.text);
@@ -135,7 +138,6 @@
 					break;
 				case "answer":
 					failure = "";
-					settle(form, data.session);
 					break;
 				case "error":
 					failure = sentence(data.detail);
