@@ -51,7 +51,7 @@ func (s *valueStatements) prepare(ctx context.Context, write, read *sql.DB) erro
 	}{
 		{&s.get, read, "SELECT value FROM kv WHERE owner = (SELECT id FROM owners WHERE hand = ? AND subject = ?) AND key = ?"},
 		{&s.list, read, `SELECT key FROM kv WHERE owner = (SELECT id FROM owners WHERE hand = ? AND subject = ?)
-			AND key >= ? AND key < ? ORDER BY key LIMIT ?`},
+			AND key >= ? AND key < ? ORDER BY key LIMIT ? + 0`},
 		{&s.owner, write, "SELECT id, bytes FROM owners WHERE hand = ? AND subject = ?"},
 		{&s.size, write, "SELECT length(key) + length(value) FROM kv WHERE owner = ? AND key = ?"},
 		{&s.addOwner, write, "INSERT INTO owners (hand, subject, bytes) VALUES (?, ?, 0) RETURNING id"},

@@ -584,7 +584,7 @@ func (l *Ledger) Runs(ctx context.Context, hand string, limit int) ([]Run, error
 func (l *Ledger) RunsBefore(ctx context.Context, hand string, before int64, limit int) ([]Run, error) {
 	where, arguments := older(hand, before)
 	rows, err := l.read.QueryContext(ctx, `SELECT id, at, hand, digest, subject, outcome, text, took, fuel, memory, reply_bytes, reply_tokens, calls, http_targets
-		FROM runs WHERE `+where+` ORDER BY id DESC LIMIT ?`, append(arguments, limit)...)
+		FROM runs WHERE `+where+` ORDER BY id DESC LIMIT ? + 0`, append(arguments, limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("read runs: %w", err)
 	}
@@ -674,7 +674,7 @@ func (l *Ledger) RefusalsBefore(ctx context.Context, hand string, before int64, 
 }
 
 func (l *Ledger) decisions(ctx context.Context, where string, arguments ...any) ([]Decision, error) {
-	rows, err := l.read.QueryContext(ctx, "SELECT id, at, hand, subject, action, target, allowed, reason FROM audit WHERE "+where+" ORDER BY id DESC LIMIT ?", arguments...)
+	rows, err := l.read.QueryContext(ctx, "SELECT id, at, hand, subject, action, target, allowed, reason FROM audit WHERE "+where+" ORDER BY id DESC LIMIT ? + 0", arguments...)
 	if err != nil {
 		return nil, fmt.Errorf("read audit: %w", err)
 	}

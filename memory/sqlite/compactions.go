@@ -43,7 +43,7 @@ func (s *Store) Compactions(ctx context.Context, user memory.UserID, id memory.S
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, `SELECT session_id, agent_id, trigger, outcome, reason, items_before, items_after, tokens_before, tokens_after,
-			summaries, refresh_blocks, refresh_tokens, refresh_skipped, started_at, took FROM compaction_runs WHERE session_id = `+ownSession+` ORDER BY id DESC LIMIT ?3`,
+			summaries, refresh_blocks, refresh_tokens, refresh_skipped, started_at, took FROM compaction_runs WHERE session_id = `+ownSession+` ORDER BY id DESC LIMIT ?3 + 0`,
 			blob(id), blob(user), limit)
 		runs, err = all(rows, err, func(r row) (c memory.CompactionRun, err error) {
 			return c, r.Scan(into(&c.Session), into(&c.Agent), &c.Trigger, &c.Outcome, &c.Reason, &c.ItemsBefore, &c.ItemsAfter, &c.TokensBefore, &c.TokensAfter,

@@ -91,7 +91,7 @@ func (e *exporter) sessions(ctx context.Context) error {
 				index = "sessions_user"
 			}
 			var err error
-			if level.page, err = page(ctx, e, "SELECT created_at, id FROM sessions INDEXED BY "+index+" WHERE user_id = ?1 AND parent_session_id IS ?2 AND (?4 IS NULL OR (created_at, id) > (?3, ?4)) ORDER BY created_at, id LIMIT ?5",
+			if level.page, err = page(ctx, e, "SELECT created_at, id FROM sessions INDEXED BY "+index+" WHERE user_id = ?1 AND parent_session_id IS ?2 AND (?4 IS NULL OR (created_at, id) > (?3, ?4)) ORDER BY created_at, id LIMIT ?5 + 0",
 				[]any{blob(level.parent), level.last.at, blob(level.last.id), exportRows}, func(r row) (n sibling, err error) { return n, r.Scan(&n.at, into(&n.id)) }); err != nil {
 				return err
 			}
@@ -228,7 +228,7 @@ func (e *exporter) summaries(ctx context.Context, session memory.SessionID, last
 	for number := int64(0); number < last; {
 		var list []numbered
 		if err := e.store.reading(ctx, e.what, func(tx *sql.Tx) error {
-			rows, err := tx.QueryContext(ctx, "SELECT v.number, "+summaryColumns+" FROM summaries v WHERE v.session_id = "+ownSession+" AND v.number > ?3 AND v.number <= ?4 ORDER BY v.number LIMIT ?5",
+			rows, err := tx.QueryContext(ctx, "SELECT v.number, "+summaryColumns+" FROM summaries v WHERE v.session_id = "+ownSession+" AND v.number > ?3 AND v.number <= ?4 ORDER BY v.number LIMIT ?5 + 0",
 				blob(session), blob(e.user), number, last, exportRows)
 			list, err = all(rows, err, func(r row) (n numbered, err error) {
 				n.Summary, err = scanSummary(r, &n.number)
@@ -283,7 +283,7 @@ func scanCompaction(r row, before ...any) (c memory.CompactionRun, err error) {
 func (e *exporter) compactions(ctx context.Context, session memory.SessionID, last int64) error {
 	for id := int64(0); id < last; {
 		before := id
-		runs, err := page(ctx, e, "SELECT c.id, "+compactionColumns+" FROM compaction_runs c JOIN sessions s ON s.id = c.session_id WHERE s.user_id = ?1 AND c.session_id = ?2 AND c.id > ?3 AND c.id <= ?4 ORDER BY c.id LIMIT ?5",
+		runs, err := page(ctx, e, "SELECT c.id, "+compactionColumns+" FROM compaction_runs c JOIN sessions s ON s.id = c.session_id WHERE s.user_id = ?1 AND c.session_id = ?2 AND c.id > ?3 AND c.id <= ?4 ORDER BY c.id LIMIT ?5 + 0",
 			[]any{blob(session), id, last, exportRows}, func(r row) (memory.CompactionRun, error) { return scanCompaction(r, &id) })
 		if err != nil {
 			return err
@@ -310,7 +310,7 @@ func scanExtraction(r row) (x memory.ExtractionRecord, err error) {
 func (e *exporter) extractions(ctx context.Context) error {
 	var last memory.ExtractionRecord
 	for first := true; ; first = false {
-		list, err := page(ctx, e, "SELECT "+extractionColumns+" FROM session_extractions x JOIN agents a ON a.id = x.agent_id WHERE x.user_id = ?1 AND (?2 OR (x.created_at, x.id) > (?3, ?4)) ORDER BY x.created_at, x.id LIMIT ?5",
+		list, err := page(ctx, e, "SELECT "+extractionColumns+" FROM session_extractions x JOIN agents a ON a.id = x.agent_id WHERE x.user_id = ?1 AND (?2 OR (x.created_at, x.id) > (?3, ?4)) ORDER BY x.created_at, x.id LIMIT ?5 + 0",
 			[]any{first, micros(last.CreatedAt), blob(last.ID), exportRows}, scanExtraction)
 		if err != nil {
 			return err

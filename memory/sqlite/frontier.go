@@ -249,7 +249,7 @@ func findRun(ctx context.Context, tx *sql.Tx, session memory.SessionID, n memory
 	rows, err := tx.QueryContext(ctx, `SELECT f.ordinal, f.message_id, f.summary_id, coalesce(v.earliest_at, m.created_at), coalesce(v.latest_at, m.created_at),
 		coalesce(v.depth, -1), coalesce(v.descendants, 1), coalesce(v.trust, m.trust),
 		coalesce(v.tokens, m.tokens) FROM frontier f LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id
-		WHERE f.session_id = ?1 AND f.ordinal >= `+start+` ORDER BY f.ordinal LIMIT ?3`, blob(session), first, count)
+		WHERE f.session_id = ?1 AND f.ordinal >= `+start+` ORDER BY f.ordinal LIMIT ?3 + 0`, blob(session), first, count)
 	places, err := all(rows, err, func(r row) (p place, err error) {
 		return p, r.Scan(&p.ordinal, into(&p.message), into(&p.summary), &p.earliest, &p.latest, &p.depth, &p.descendants, &p.trust, &p.tokens)
 	})
@@ -422,7 +422,7 @@ func (s *Store) Expand(ctx context.Context, user memory.UserID, id memory.Summar
 		// CROSS JOIN begins with the summary: the planner would begin with the
 		// sources of all summaries of everybody.
 		rows, err := tx.QueryContext(ctx, `WITH RECURSIVE below (id) AS (SELECT `+ownSummary+` UNION ALL SELECT o.source_summary_id FROM below JOIN summary_sources o ON o.summary_id = below.id WHERE o.source_summary_id IS NOT NULL) `+
-			selectMessages+` WHERE m.id IN (SELECT o.message_id FROM below CROSS JOIN summary_sources o ON o.summary_id = below.id WHERE o.message_id IS NOT NULL) AND m.seq > ?3 ORDER BY m.seq LIMIT ?4`,
+			selectMessages+` WHERE m.id IN (SELECT o.message_id FROM below CROSS JOIN summary_sources o ON o.summary_id = below.id WHERE o.message_id IS NOT NULL) AND m.seq > ?3 ORDER BY m.seq LIMIT ?4 + 0`,
 			blob(id), blob(user), q.After, limit(q.Limit))
 		messages, err = all(rows, err, scanMessage)
 		return err

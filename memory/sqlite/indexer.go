@@ -358,7 +358,7 @@ func readTexts(ctx context.Context, tx *sql.Tx, k kind, user memory.UserID, afte
 		columns = "t.number, t.latest_at, t.text, t.external"
 	}
 	rows, err := tx.QueryContext(ctx, "SELECT t.number, s.user_id, t.session_id, "+columns+" FROM "+k.table()+` t CROSS JOIN sessions s ON s.id = t.session_id
-		WHERE t.number > ?1 AND t.number <= ?2 AND (?3 IS NULL OR s.user_id = ?3) ORDER BY t.number LIMIT ?4`, after, last, blob(user), batchRows)
+		WHERE t.number > ?1 AND t.number <= ?2 AND (?3 IS NULL OR s.user_id = ?3) ORDER BY t.number LIMIT ?4 + 0`, after, last, blob(user), batchRows)
 	if err != nil {
 		return nil, err
 	}
@@ -635,13 +635,13 @@ func (i *indexer) sweep(ctx context.Context) error {
 		}
 		left = batchPages
 		err := i.store.writingIndex(ctx, "delete dead segments", func(ctx context.Context, tx *sql.Tx) error {
-			rows, err := tx.QueryContext(ctx, "SELECT id FROM index_segments WHERE NOT live LIMIT ?", batchPages)
+			rows, err := tx.QueryContext(ctx, "SELECT id FROM index_segments WHERE NOT live LIMIT ? + 0", batchPages)
 			dead, err := all(rows, err, func(r row) (id int64, err error) { return id, r.Scan(&id) })
 			if err != nil {
 				return err
 			}
 			for _, id := range dead {
-				deleted, err := tx.ExecContext(ctx, "DELETE FROM index_pages WHERE id IN (SELECT id FROM index_pages WHERE id >= ? AND id < ? LIMIT ?)", id<<pageBits, (id+1)<<pageBits, left)
+				deleted, err := tx.ExecContext(ctx, "DELETE FROM index_pages WHERE id IN (SELECT id FROM index_pages WHERE id >= ? AND id < ? LIMIT ? + 0)", id<<pageBits, (id+1)<<pageBits, left)
 				if err != nil {
 					return err
 				}

@@ -88,7 +88,7 @@ func knownBeginning(ctx context.Context, tx *sql.Tx, session memory.SessionID, s
 			blocks []memory.Block
 			memory.Utterance
 		}
-		rows, err := tx.QueryContext(ctx, "SELECT role, content FROM messages WHERE session_id = ? AND source <> ? ORDER BY seq "+order+" LIMIT ?",
+		rows, err := tx.QueryContext(ctx, "SELECT role, content FROM messages WHERE session_id = ? AND source <> ? ORDER BY seq "+order+" LIMIT ? + 0",
 			blob(session), string(memory.SourceContextInjection), len(said))
 		messages, err := all(rows, err, func(r row) (m stored, err error) {
 			var content []byte

@@ -153,7 +153,7 @@ func (s *Store) UnseenMessages(ctx context.Context, user memory.UserID, id memor
 					return nil
 				}
 			}
-			rows, err := tx.QueryContext(ctx, selectMessages+" WHERE m.session_id = ? AND m.seq BETWEEN ? AND ? ORDER BY m.seq LIMIT ?", blob(id), run.First, run.Last, left)
+			rows, err := tx.QueryContext(ctx, selectMessages+" WHERE m.session_id = ? AND m.seq BETWEEN ? AND ? ORDER BY m.seq LIMIT ? + 0", blob(id), run.First, run.Last, left)
 			more, err := all(rows, err, scanMessage)
 			if err != nil {
 				return err
@@ -316,7 +316,7 @@ func (s *Store) Extractions(ctx context.Context, user memory.UserID, q memory.Ex
 		rows, err := tx.QueryContext(ctx, "SELECT x.id, x.agent_id, x.session_id, NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = x.session_id AND s.user_id = x.user_id), x.created_at, x.merged_at, "+itemColumns+
 			` FROM session_extractions x LEFT JOIN session_extractions last ON last.id = ?4 AND last.user_id = ?1
 			WHERE x.user_id = ?1 AND (?2 IS NULL OR x.agent_id = ?2) AND (NOT ?3 OR x.merged_at IS NULL) AND (last.id IS NULL OR (x.created_at, x.id) > (last.created_at, last.id))
-			ORDER BY x.created_at, x.id LIMIT ?5`, blob(user), blob(q.Agent), q.Pending, blob(q.After), limit(q.Limit))
+			ORDER BY x.created_at, x.id LIMIT ?5 + 0`, blob(user), blob(q.Agent), q.Pending, blob(q.After), limit(q.Limit))
 		list, err = all(rows, err, func(r row) (x memory.Extraction, err error) {
 			return x, r.Scan(append([]any{into(&x.ID), into(&x.Agent), into(&x.Session), &x.SessionDeleted, instant{&x.CreatedAt}, optional{&x.MergedAt}}, scanItems(&x.Learnings)...)...)
 		})

@@ -49,16 +49,16 @@ type showStatements struct {
 func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return prepare(ctx, db, map[**sql.Stmt]string{
 		&s.session:  "SELECT " + sessionColumns + " FROM sessions WHERE id = ?1 AND user_id = ?2",
-		&s.messages: selectMessages + " WHERE m.session_id = " + ownSession + " AND m.seq > ?3 ORDER BY m.seq LIMIT ?4",
+		&s.messages: selectMessages + " WHERE m.session_id = " + ownSession + " AND m.seq > ?3 ORDER BY m.seq LIMIT ?4 + 0",
 		&s.event:    selectMessages + " WHERE m.session_id = " + ownSession + " AND m.event_key = ?3 AND m.seq > ?4",
 		// CROSS JOIN begins with the few that have the digest, not with all sessions.
 		&s.places: `SELECT m.session_id, m.seq, m.seq = s.placed AS last FROM messages m CROSS JOIN sessions s ON s.id = m.session_id
-			WHERE m.transcript = ?1 AND s.user_id = ?2 AND s.agent_id = ?3 ORDER BY last DESC, s.last_active_at DESC, s.id DESC, m.seq DESC LIMIT ?4`,
+			WHERE m.transcript = ?1 AND s.user_id = ?2 AND s.agent_id = ?3 ORDER BY last DESC, s.last_active_at DESC, s.id DESC, m.seq DESC LIMIT ?4 + 0`,
 		&s.revision: "SELECT revision FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&s.shown:    "SELECT revision, shown_items, shown_tokens FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&s.shownTokens: "SELECT f.ordinal, coalesce(m.tokens, v.tokens) FROM frontier f LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = " +
 			ownSession + " ORDER BY f.ordinal DESC",
-		&s.shownBefore:    "SELECT coalesce(min(ordinal), ?3) FROM (SELECT f.ordinal FROM frontier f WHERE f.session_id = " + ownSession + " AND f.ordinal < ?3 ORDER BY f.ordinal DESC LIMIT ?4)",
+		&s.shownBefore:    "SELECT coalesce(min(ordinal), ?3) FROM (SELECT f.ordinal FROM frontier f WHERE f.session_id = " + ownSession + " AND f.ordinal < ?3 ORDER BY f.ordinal DESC LIMIT ?4 + 0)",
 		&s.shownMessages:  selectMessages + " JOIN frontier f ON f.message_id = m.id WHERE f.session_id = " + ownSession + " AND f.ordinal >= ?3 AND f.ordinal < ?4 ORDER BY f.ordinal",
 		&s.shownSummaries: "SELECT f.ordinal, " + summaryColumns + " FROM frontier f JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = " + ownSession + " AND f.ordinal >= ?3 AND f.ordinal < ?4 ORDER BY f.ordinal",
 		&s.segments.head:  "SELECT head FROM index_segments WHERE id = ?",
@@ -374,7 +374,10 @@ func (s *Store) Messages(ctx context.Context, user memory.UserID, id memory.Sess
 	return messages, err
 }
 
-// limit is a bound as SQLite has it: none is negative.
+// limit is a bound as SQLite has it: none is negative. Queries say LIMIT ?n + 0, for
+// SQLite plans a statement anew each time that a parameter is bound which is a LIMIT
+// by itself (sqlite3ExprIsInteger), prepared or not: half of what a query of one row
+// costs.
 func limit(n int) int {
 	if n <= 0 {
 		return -1

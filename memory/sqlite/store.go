@@ -349,7 +349,7 @@ func (s *Store) Session(ctx context.Context, user memory.UserID, id memory.Sessi
 // Sessions implements memory.Store.
 func (s *Store) Sessions(ctx context.Context, user memory.UserID, q memory.SessionQuery) (sessions []memory.Session, err error) {
 	err = s.reading(ctx, "read sessions", func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, "SELECT "+sessionColumns+" FROM sessions WHERE user_id = ?1 AND (?2 IS NULL OR agent_id = ?2) AND (NOT ?4 OR user_messages > 0) AND (?5 IS NULL OR name = ?5) ORDER BY last_active_at DESC, id DESC LIMIT ?3",
+		rows, err := tx.QueryContext(ctx, "SELECT "+sessionColumns+" FROM sessions WHERE user_id = ?1 AND (?2 IS NULL OR agent_id = ?2) AND (NOT ?4 OR user_messages > 0) AND (?5 IS NULL OR name = ?5) ORDER BY last_active_at DESC, id DESC LIMIT ?3 + 0",
 			blob(user), blob(q.Agent), limit(q.Limit), q.WithUser, optionalText(q.Name))
 		sessions, err = all(rows, err, scanSession)
 		return err

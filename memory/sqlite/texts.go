@@ -118,7 +118,7 @@ func textsBefore(ctx context.Context, tx *sql.Tx, user memory.UserID, q memory.T
 		return nil, nil
 	}
 	rows, err := tx.QueryContext(ctx, "SELECT at, kind, number FROM ("+strings.Join(of, " UNION ALL ")+`)
-		WHERE ?6 IS NULL OR at < ?6 OR at = ?6 AND (kind > ?7 OR kind = ?7 AND number < ?8) ORDER BY at DESC, kind, number DESC LIMIT ?9`, arguments...)
+		WHERE ?6 IS NULL OR at < ?6 OR at = ?6 AND (kind > ?7 OR kind = ?7 AND number < ?8) ORDER BY at DESC, kind, number DESC LIMIT ?9 + 0`, arguments...)
 	return all(rows, err, func(r row) (p textPlace, err error) { return p, r.Scan(&p.at, &p.kind, &p.number) })
 }
 

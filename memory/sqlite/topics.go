@@ -35,10 +35,10 @@ func (s *Store) Topics(ctx context.Context, user memory.UserID, q memory.TopicQu
 			AND (?4 IS NULL OR t.valid_from <= ?4 AND (t.expires_at IS NULL OR t.expires_at > ?4) AND (t.superseded_by IS NULL OR n.valid_from > ?4))`
 		arguments := []any{blob(user), blob(q.Agent), name, moment(q.At), limit(q.Limit)}
 		if q.Latest > 0 {
-			selected += " AND t.id IN (SELECT l.id FROM (" + selected + ") l ORDER BY l.valid_from DESC, l.id DESC LIMIT ?6)"
+			selected += " AND t.id IN (SELECT l.id FROM (" + selected + ") l ORDER BY l.valid_from DESC, l.id DESC LIMIT ?6 + 0)"
 			arguments = append(arguments, q.Latest)
 		}
-		rows, err := tx.QueryContext(ctx, selected+" ORDER BY t.name, t.valid_from, t.id LIMIT ?5", arguments...)
+		rows, err := tx.QueryContext(ctx, selected+" ORDER BY t.name, t.valid_from, t.id LIMIT ?5 + 0", arguments...)
 		if topics, err = all(rows, err, scanTopic); err != nil || len(topics) == 0 || q.Latest > 0 {
 			return err
 		}
