@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/host/gateway"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
+	"github.com/gloveboxhq/glovebox/host/telemetry"
 )
 
 // streams is how many answers come at the same time.
@@ -94,6 +96,25 @@ func (p place) ask(client *http.Client, body string, session string) (first, who
 	return first, whole, said.String(), nil
 }
 
+// serveMeasured is a gateway before the model's server at a URL, whose host measures
+// what it does like that of glovebox serve.
+func serveMeasured(b *testing.B, url string) *system {
+	b.Helper()
+	measured, err := telemetry.New(b.Context(), "bench")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := measured.Close(context.WithoutCancel(b.Context())); err != nil {
+			b.Error(err)
+		}
+	})
+	return serve(b, func(up *setup) {
+		up.host.Model.BaseURL = url + "/v1"
+		up.host.Meter, up.host.Tracer = measured.Meter, measured.Tracer
+	})
+}
+
 // quantile is of durations, in milliseconds.
 func quantile(all []time.Duration, q float64) float64 {
 	slices.Sort(all)
@@ -151,7 +172,7 @@ func BenchmarkGateway(b *testing.B) {
 	model := &paced{pieces: 20, firstDelay: 100 * time.Millisecond, pieceDelay: 20 * time.Millisecond}
 	upstream := httptest.NewServer(model)
 	defer upstream.Close()
-	s := serveAt(b, upstream.URL)
+	s := serveMeasured(b, upstream.URL)
 	client := newClient()
 	direct := &measured{place: place{upstream.URL, openaitest.Key, "m"}}
 	through := &measured{place: place{s.url, s.byAnna, "jeeves"}}
@@ -205,7 +226,7 @@ func BenchmarkGatewayIdle(b *testing.B) {
 	for b.Loop() {
 		direct := took(b, func(upstream string) place { return place{upstream, openaitest.Key, "m"} })
 		through := took(b, func(upstream string) place {
-			s := serveAt(b, upstream)
+			s := serveMeasured(b, upstream)
 			return place{s.url, s.byAnna, "jeeves"}
 		})
 		sum += through - direct

@@ -78,7 +78,7 @@ func inFrontOf(t testing.TB, config host.Config, log *slog.Logger) *system {
 		User: func(ctx context.Context) memory.UserID { return control.CallerOf(ctx).User },
 	})
 	started.Serve(control.Config{
-		Log: log, Mounts: []control.Mount{{Patterns: gateway.Patterns, Access: control.ForUser, Handler: handler, Refuse: gateway.Refuse}},
+		Log: log, Meter: config.Meter, Tracer: config.Tracer, Mounts: []control.Mount{{Patterns: gateway.Patterns, Access: control.ForUser, Handler: handler, Refuse: gateway.Refuse}},
 	})
 	return &system{
 		t: t, host: started.Host, url: started.URL, anna: started.Anna, bert: started.Bert,
