@@ -415,7 +415,6 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 		}
 		return n
 	}
-	go func() { next <- struct{}{} }()
 	body := bufio.NewReader(s.stream(t.Context(), `{"text":"Count."}`).Body)
 	if _, err := body.ReadString('\n'); err != nil {
 		t.Fatal(err)

@@ -145,6 +145,8 @@ func furnish(t *testing.T) *furnished {
 func (f *furnished) answer(w http.ResponseWriter, r *http.Request, sent openaitest.Request) {
 	last := sent.Messages[len(sent.Messages)-1].Content
 	switch {
+	case strings.Contains(last, "fails") && !strings.Contains(last, "does not"):
+		openaitest.Fault(http.StatusBadRequest, "invalid_value", "messages", "no")(w, r, sent)
 	case strings.Contains(last, "slowly"):
 		openaitest.Stream(openaitest.Piece("One moment, "), openaitest.Pause(func(ctx context.Context) {
 			select {
@@ -626,6 +628,20 @@ func (f *furnished) chatStreams(t *testing.T) {
 		until(`document.getElementById("saying").textContent === "One moment, "`), chromedp.Click(css("#cancel")),
 		chromedp.WaitVisible(css("#chat-wrong")))
 	b.says("Stopped")
+	// A first message that has no answer is kept, and what follows is in its conversation.
+	b.open(b.at("chat"))
+	b.do(chromedp.SendKeys(css("#text"), "This fails."), chromedp.Click(css("#send")), chromedp.WaitVisible(css("#chat-wrong")),
+		until(`document.querySelectorAll("#talk .line").length === 1 && document.getElementById("text").value === ""`))
+	first := b.path()
+	if !strings.HasPrefix(first, b.at("chat")+"/") {
+		t.Errorf("the message is at %s", first)
+	}
+	b.do(chromedp.SendKeys(css("#text"), "This does not."), chromedp.Click(css("#send")),
+		until(`document.getElementById("live").hidden && document.querySelectorAll("#talk .line").length === 3`))
+	b.says("This fails.", "This does not.", "Gladly, noted.")
+	if b.path() != first {
+		t.Errorf("it goes on at %s, not at %s", b.path(), first)
+	}
 	// What was not taken is not lost: here the session is gone since the page was made.
 	b.expect("404")
 	b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("say").dataset.session = "`+memory.NewID[memory.SessionID]().String()+`"`),

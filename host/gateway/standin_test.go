@@ -476,3 +476,37 @@ func TestManyConnections(t *testing.T) {
 		t.Errorf("%d %s, %v", response.StatusCode, body, err)
 	}
 }
+
+// Who closes its half before the answer is told why there is none, and not that it
+// went well; the turn ends.
+func TestHalfClosed(t *testing.T) {
+	for name, stream := range map[string]string{"whole": "false", "stream": "true"} {
+		t.Run(name, func(t *testing.T) {
+			begun := make(chan struct{})
+			server := gatewayOf(t, func(ctx context.Context, c *host.Conversation) (*host.Relayed, error) {
+				close(begun)
+				<-ctx.Done()
+				return new(host.Relayed), ctx.Err()
+			})
+			connection, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer connection.Close()
+			body := `{"model":"jeeves","stream":` + stream + `,"messages":[{"role":"user","content":"Hello."}]}`
+			fmt.Fprintf(connection, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			<-begun
+			if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said, err := io.ReadAll(response.Body)
+			if err != nil || response.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), "both halves") {
+				t.Errorf("%s %s, %v", response.Status, said, err)
+			}
+		})
+	}
+}
