@@ -32,15 +32,15 @@ func (s *Store) Frontier(ctx context.Context, user memory.UserID, id memory.Sess
 			return err
 		}
 		f.Revision = memory.NewRevision(id, number)
-		f.Items, err = s.shownBetween(ctx, tx, user, id, 0, math.MaxInt64)
+		f.Items, err = s.shownBetween(ctx, tx, user, id, 0, math.MaxInt64, math.MaxInt)
 		return err
 	})
 	return f, err
 }
 
-// shownBetween returns the items of the frontier from one ordinal to before
-// another.
-func (s *Store) shownBetween(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.SessionID, from, to int64) (items []memory.Item, err error) {
+// shownBetween returns the items of the frontier from one ordinal to before another,
+// of which there are at most so many.
+func (s *Store) shownBetween(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.SessionID, from, to int64, most int) (items []memory.Item, err error) {
 	type placed struct {
 		ordinal int64
 		memory.Summary
@@ -49,6 +49,13 @@ func (s *Store) shownBetween(ctx context.Context, tx *sql.Tx, user memory.UserID
 	messages, err := all(rows, err, scanMessage)
 	if err != nil {
 		return nil, err
+	}
+	if len(messages) == most {
+		items = make([]memory.Item, most)
+		for i := range messages {
+			items[i].Message = &messages[i]
+		}
+		return items, nil
 	}
 	rows, err = tx.StmtContext(ctx, s.showing.shownSummaries).QueryContext(ctx, blob(id), blob(user), from, to)
 	summaries, err := all(rows, err, func(r row) (p placed, err error) {
@@ -78,11 +85,15 @@ func (s *Store) FrontierTail(ctx context.Context, user memory.UserID, id memory.
 		if err := tx.StmtContext(ctx, s.showing.shown).QueryRowContext(ctx, blob(id), blob(user)).Scan(&number, &older.Items, &older.Tokens); err != nil {
 			return found(err)
 		}
-		from, err := s.tailFrom(ctx, tx, user, id, tokens)
-		if err != nil {
-			return err
+		// Of most conversations everything is asked for.
+		from, all := int64(0), older.Items
+		if tokens <= 0 || tokens < older.Tokens {
+			if from, err = s.tailFrom(ctx, tx, user, id, tokens); err != nil {
+				return err
+			}
+			all = math.MaxInt
 		}
-		items, err := s.shownBetween(ctx, tx, user, id, from, math.MaxInt64)
+		items, err := s.shownBetween(ctx, tx, user, id, from, math.MaxInt64, all)
 		if err != nil {
 			return err
 		}
@@ -93,7 +104,7 @@ func (s *Store) FrontierTail(ctx context.Context, user memory.UserID, id memory.
 			if err := tx.StmtContext(ctx, s.showing.shownBefore).QueryRowContext(ctx, blob(id), blob(user), from, tailStep).Scan(&before); err != nil {
 				return err
 			}
-			earlier, err := s.shownBetween(ctx, tx, user, id, before, from)
+			earlier, err := s.shownBetween(ctx, tx, user, id, before, from, math.MaxInt)
 			if err != nil {
 				return err
 			}
