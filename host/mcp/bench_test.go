@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// BenchmarkIdle is what 200 clients take in memory, in MB, each with a session and a
+// BenchmarkIdle is what 200 clients take in memory, each with a session and a
 // stream in which nothing happens. They have a bare connection, and take next to
 // nothing themselves.
 func BenchmarkIdle(b *testing.B) {
 	const idle = 200
-	var sum float64
+	var took footprint
 	for b.Loop() {
 		s := serve(b)
 		// The first session brings what all have in common.
@@ -23,7 +23,7 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(why)
 		}
 		ids, connections := make([]string, idle), make([]net.Conn, idle)
-		before := inUse()
+		before := measure()
 		for i := range idle {
 			var why string
 			if ids[i], why = s.begin(s.byAnna); ids[i] == "" {
@@ -31,7 +31,7 @@ func BenchmarkIdle(b *testing.B) {
 			}
 			connections[i] = s.listen(ids[i])
 		}
-		sum += float64(inUse()) - float64(before)
+		took.add(measure(), before)
 		if n := s.handler.Sessions(); n != idle+1 {
 			b.Fatalf("%d sessions", n)
 		}
@@ -41,8 +41,7 @@ func BenchmarkIdle(b *testing.B) {
 		s.stop()
 		s.handler.Close()
 	}
-	b.ReportMetric(sum/float64(b.N)/1e6, "MB")
-	b.ReportMetric(0, "ns/op")
+	took.report(b)
 }
 
 // listen opens a session's stream.
@@ -64,13 +63,29 @@ func (s *system) listen(id string) net.Conn {
 	return c
 }
 
-// inUse is how much memory is in use when nothing happens any more: every collection
-// takes half of a stack that is no longer needed.
-func inUse() uint64 {
+// footprint is memory in use when nothing happens any more, in bytes: every collection
+// takes half of a stack that is no longer needed. Live is objects and stacks; held
+// counts whole the pieces that the heap has given out in part.
+type footprint struct{ live, held float64 }
+
+func measure() footprint {
 	var m runtime.MemStats
 	for range 8 {
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)
-	return m.HeapInuse + m.StackInuse
+	return footprint{float64(m.HeapAlloc + m.StackInuse), float64(m.HeapInuse + m.StackInuse)}
+}
+
+// add adds what came between two footprints.
+func (f *footprint) add(after, before footprint) {
+	f.live += after.live - before.live
+	f.held += after.held - before.held
+}
+
+// report gives the mean of n operations, in MB.
+func (f footprint) report(b *testing.B) {
+	b.ReportMetric(f.live/float64(b.N)/1e6, "live-MB")
+	b.ReportMetric(f.held/float64(b.N)/1e6, "held-MB")
+	b.ReportMetric(0, "ns/op")
 }
