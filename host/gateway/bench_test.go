@@ -8,13 +8,13 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 	"github.com/gloveboxhq/glovebox/host/gateway"
 	"github.com/gloveboxhq/glovebox/host/llm/openai/openaitest"
 	"github.com/gloveboxhq/glovebox/host/telemetry"
@@ -199,13 +199,13 @@ func BenchmarkGateway(b *testing.B) {
 // beside as many direct ones.
 func BenchmarkGatewayIdle(b *testing.B) {
 	const idle = 200
-	took := func(b *testing.B, at func(upstream string) place) (f footprint) {
+	took := func(b *testing.B, at func(upstream string) place) (f controltest.Footprint) {
 		model := &paced{pieces: 1, hold: make(chan struct{}), held: make(chan struct{})}
 		upstream := httptest.NewServer(model)
 		defer upstream.Close()
 		to, client := at(upstream.URL), newClient()
 		defer client.CloseIdleConnections()
-		before := measure()
+		before := controltest.Measure()
 		var all sync.WaitGroup
 		for i := range idle {
 			all.Go(func() {
@@ -217,46 +217,19 @@ func BenchmarkGatewayIdle(b *testing.B) {
 		for range idle {
 			<-model.held
 		}
-		f.add(measure(), before)
+		f.Add(controltest.Measure(), before)
 		close(model.hold)
 		all.Wait()
 		return f
 	}
-	var sum footprint
+	var sum controltest.Footprint
 	for b.Loop() {
 		direct := took(b, func(upstream string) place { return place{upstream, openaitest.Key, "m"} })
 		through := took(b, func(upstream string) place {
 			s := serveMeasured(b, upstream)
 			return place{s.url, s.byAnna, "jeeves"}
 		})
-		sum.add(through, direct)
+		sum.Add(through, direct)
 	}
-	sum.report(b)
-}
-
-// footprint is memory in use when nothing happens any more, in bytes: every collection
-// takes half of a stack that is no longer needed. Live is objects and stacks; held
-// counts whole the pieces that the heap has given out in part.
-type footprint struct{ live, held float64 }
-
-func measure() footprint {
-	var m runtime.MemStats
-	for range 8 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return footprint{float64(m.HeapAlloc + m.StackInuse), float64(m.HeapInuse + m.StackInuse)}
-}
-
-// add adds what came between two footprints.
-func (f *footprint) add(after, before footprint) {
-	f.live += after.live - before.live
-	f.held += after.held - before.held
-}
-
-// report gives the mean of n operations, in MB.
-func (f footprint) report(b *testing.B) {
-	b.ReportMetric(f.live/float64(b.N)/1e6, "live-MB")
-	b.ReportMetric(f.held/float64(b.N)/1e6, "held-MB")
-	b.ReportMetric(0, "ns/op")
+	sum.Report(b)
 }

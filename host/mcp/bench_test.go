@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/gloveboxhq/glovebox/host/control/controltest"
 )
 
 // BenchmarkIdle is what 200 clients take in memory, each with a session and a
@@ -15,7 +16,7 @@ import (
 // nothing themselves.
 func BenchmarkIdle(b *testing.B) {
 	const idle = 200
-	var took footprint
+	var took controltest.Footprint
 	for b.Loop() {
 		s := serve(b)
 		// The first session brings what all have in common.
@@ -23,7 +24,7 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(why)
 		}
 		ids, connections := make([]string, idle), make([]net.Conn, idle)
-		before := measure()
+		before := controltest.Measure()
 		for i := range idle {
 			var why string
 			if ids[i], why = s.begin(s.byAnna); ids[i] == "" {
@@ -31,7 +32,7 @@ func BenchmarkIdle(b *testing.B) {
 			}
 			connections[i] = s.listen(ids[i])
 		}
-		took.add(measure(), before)
+		took.Add(controltest.Measure(), before)
 		if n := s.handler.Sessions(); n != idle+1 {
 			b.Fatalf("%d sessions", n)
 		}
@@ -41,7 +42,7 @@ func BenchmarkIdle(b *testing.B) {
 		s.stop()
 		s.handler.Close()
 	}
-	took.report(b)
+	took.Report(b)
 }
 
 // listen opens a session's stream.
@@ -61,31 +62,4 @@ func (s *system) listen(id string) net.Conn {
 		s.t.Fatal(response, err)
 	}
 	return c
-}
-
-// footprint is memory in use when nothing happens any more, in bytes: every collection
-// takes half of a stack that is no longer needed. Live is objects and stacks; held
-// counts whole the pieces that the heap has given out in part.
-type footprint struct{ live, held float64 }
-
-func measure() footprint {
-	var m runtime.MemStats
-	for range 8 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return footprint{float64(m.HeapAlloc + m.StackInuse), float64(m.HeapInuse + m.StackInuse)}
-}
-
-// add adds what came between two footprints.
-func (f *footprint) add(after, before footprint) {
-	f.live += after.live - before.live
-	f.held += after.held - before.held
-}
-
-// report gives the mean of n operations, in MB.
-func (f footprint) report(b *testing.B) {
-	b.ReportMetric(f.live/float64(b.N)/1e6, "live-MB")
-	b.ReportMetric(f.held/float64(b.N)/1e6, "held-MB")
-	b.ReportMetric(0, "ns/op")
 }

@@ -376,8 +376,7 @@ func (s *Store) Messages(ctx context.Context, user memory.UserID, id memory.Sess
 
 // limit is a bound as SQLite has it: none is negative. Queries say LIMIT ?n + 0, for
 // SQLite plans a statement anew each time that a parameter is bound which is a LIMIT
-// by itself (sqlite3ExprIsInteger), prepared or not: half of what a query of one row
-// costs.
+// by itself (sqlite3ExprIsInteger), prepared or not.
 func limit(n int) int {
 	if n <= 0 {
 		return -1
