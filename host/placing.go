@@ -262,8 +262,10 @@ func (h *Host) follow(ctx context.Context, user memory.UserID, at spot, rows []r
 	if at.known > 0 {
 		calls = callsOf(rows[at.known-1].Blocks)
 	}
-	for seq := at.last; ; {
-		messages, err := h.store.Messages(ctx, user, at.session, memory.MessageQuery{After: seq, Limit: readAtOnce})
+	// Most often the session ends here, or departs with what comes next.
+	few := min(len(rows)-at.known+1, readAtOnce)
+	for seq := at.last; ; few = readAtOnce {
+		messages, err := h.store.Messages(ctx, user, at.session, memory.MessageQuery{After: seq, Limit: few})
 		if err != nil {
 			return spot{}, fmt.Errorf("read the conversation: %w", err)
 		}
@@ -282,7 +284,7 @@ func (h *Host) follow(ctx context.Context, user memory.UserID, at spot, rows []r
 			calls, beside = callsOf(rows[at.known].Blocks), true
 			at.known, at.last = at.known+1, m.Seq
 		}
-		if len(messages) < readAtOnce {
+		if len(messages) < few {
 			at.goesOn = true
 			return at, nil
 		}

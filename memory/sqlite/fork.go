@@ -42,8 +42,8 @@ func (s *Store) Places(ctx context.Context, user memory.UserID, agent memory.Age
 	if digest.IsZero() {
 		return nil, nil
 	}
-	err = s.reading(ctx, "look for a transcript", func(tx *sql.Tx) error {
-		rows, err := tx.StmtContext(ctx, s.showing.places).QueryContext(ctx, digest[:], blob(user), blob(agent), limit)
+	err = s.glancing(ctx, "look for a transcript", func(ctx context.Context) error {
+		rows, err := s.showing.places.QueryContext(ctx, digest[:], blob(user), blob(agent), limit)
 		places, err = all(rows, err, func(r row) (p memory.Place, err error) { return p, r.Scan(into(&p.Session), &p.Seq, &p.Last) })
 		return err
 	})

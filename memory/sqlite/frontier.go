@@ -19,8 +19,12 @@ const ownSummary = "(SELECT v.id FROM summaries v JOIN sessions s ON s.id = v.se
 
 // revision returns the number of the frontier's state, or memory.ErrNotFound if
 // the session is not the user's.
-func (s *Store) revision(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.SessionID) (number int64, err error) {
-	err = tx.StmtContext(ctx, s.showing.revision).QueryRowContext(ctx, blob(id), blob(user)).Scan(&number)
+func (s *Store) revision(ctx context.Context, tx *sql.Tx, user memory.UserID, id memory.SessionID) (int64, error) {
+	return revision(ctx, tx.StmtContext(ctx, s.showing.revision), user, id)
+}
+
+func revision(ctx context.Context, statement *sql.Stmt, user memory.UserID, id memory.SessionID) (number int64, err error) {
+	err = statement.QueryRowContext(ctx, blob(id), blob(user)).Scan(&number)
 	return number, found(err)
 }
 
@@ -80,7 +84,13 @@ func (s *Store) shownBetween(ctx context.Context, tx *sql.Tx, user memory.UserID
 
 // FrontierTail implements memory.Store.
 func (s *Store) FrontierTail(ctx context.Context, user memory.UserID, id memory.SessionID, tokens int) (tail memory.Frontier, older memory.FrontierRest, err error) {
-	err = s.reading(ctx, "read the end of the frontier of session "+id.String(), func(tx *sql.Tx) error {
+	what := "read the end of the frontier of session " + id.String()
+	if err := ctx.Err(); err != nil {
+		return tail, older, s.failed(ctx, what, err)
+	}
+	// It is as short as tokens say: to watch ctx would cost more.
+	ctx = context.WithoutCancel(ctx)
+	err = s.reading(ctx, what, func(tx *sql.Tx) error {
 		var number int64
 		if err := tx.StmtContext(ctx, s.showing.shown).QueryRowContext(ctx, blob(id), blob(user)).Scan(&number, &older.Items, &older.Tokens); err != nil {
 			return found(err)

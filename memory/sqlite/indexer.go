@@ -27,7 +27,7 @@ var kinds = []kind{ofMessages, ofSummaries}
 
 const (
 	// settle is how long a message waits for others to be indexed with.
-	settle = 100 * time.Millisecond
+	settle = 250 * time.Millisecond
 	// retry is how long the indexer rests after a failure.
 	retry = time.Second
 

@@ -357,22 +357,34 @@ func (s *Store) Message(ctx context.Context, user memory.UserID, id memory.Messa
 
 // Messages implements memory.Store.
 func (s *Store) Messages(ctx context.Context, user memory.UserID, id memory.SessionID, q memory.MessageQuery) (messages []memory.Message, err error) {
-	err = s.reading(ctx, "read messages of session "+id.String(), func(tx *sql.Tx) error {
-		if _, err := s.revision(ctx, tx, user, id); err != nil {
-			return err
-		}
+	what := "read messages of session " + id.String()
+	read := func(ctx context.Context, in func(*sql.Stmt) *sql.Stmt) (err error) {
 		var rows *sql.Rows
-		var err error
 		if q.EventKey != "" {
-			rows, err = tx.StmtContext(ctx, s.showing.event).QueryContext(ctx, blob(id), blob(user), q.EventKey, q.After)
+			rows, err = in(s.showing.event).QueryContext(ctx, blob(id), blob(user), q.EventKey, q.After)
 		} else {
-			rows, err = tx.StmtContext(ctx, s.showing.messages).QueryContext(ctx, blob(id), blob(user), q.After, limit(q.Limit))
+			rows, err = in(s.showing.messages).QueryContext(ctx, blob(id), blob(user), q.After, limit(q.Limit))
 		}
-		messages, err = all(rows, err, scanMessage)
+		if messages, err = all(rows, err, scanMessage); err == nil && len(messages) == 0 {
+			_, err = revision(ctx, in(s.showing.revision), user, id)
+		}
 		return err
-	})
+	}
+	if q.EventKey != "" || 0 < q.Limit && q.Limit <= glance {
+		err = s.glancing(ctx, what, func(ctx context.Context) error {
+			return read(ctx, func(statement *sql.Stmt) *sql.Stmt { return statement })
+		})
+	} else {
+		err = s.reading(ctx, what, func(tx *sql.Tx) error {
+			return read(ctx, func(statement *sql.Stmt) *sql.Stmt { return tx.StmtContext(ctx, statement) })
+		})
+	}
 	return messages, err
 }
+
+// glance is the most messages that are read without watching whether they are still
+// wanted.
+const glance = 64
 
 // limit is a bound as SQLite has it: none is negative. Queries say LIMIT ?n + 0, for
 // SQLite plans a statement anew each time that a parameter is bound which is a LIMIT

@@ -32,6 +32,26 @@ func (s *Store) reading(ctx context.Context, what string, f func(*sql.Tx) error)
 	return nil
 }
 
+// glancing runs f with the readers, which asks a prepared statement or two for a few
+// rows. Each has a snapshot of its own, and f gets a context that does not end: a
+// transaction, and to watch ctx, cost more than the rows do. A turn is little else.
+func (s *Store) glancing(ctx context.Context, what string, f func(context.Context) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return s.failed(ctx, what, errClosed)
+	}
+	defer s.reads.enter()()
+	err := ctx.Err()
+	if err == nil {
+		err = f(context.WithoutCancel(ctx))
+	}
+	if err != nil {
+		return s.failed(ctx, what, err)
+	}
+	return nil
+}
+
 // writing runs f in a transaction, which is on disk when writing returns nil. A
 // process that dies before the commit leaves nothing of it. It waits for its
 // turn as long as ctx allows; the transaction itself waits for nobody, so that
@@ -339,8 +359,8 @@ func (s *Store) CreateSession(ctx context.Context, v memory.Session) (created me
 
 // Session implements memory.Store.
 func (s *Store) Session(ctx context.Context, user memory.UserID, id memory.SessionID) (v memory.Session, err error) {
-	err = s.reading(ctx, "read session "+id.String(), func(tx *sql.Tx) error {
-		v, err = scanSession(tx.StmtContext(ctx, s.showing.session).QueryRowContext(ctx, blob(id), blob(user)))
+	err = s.glancing(ctx, "read session "+id.String(), func(ctx context.Context) error {
+		v, err = scanSession(s.showing.session.QueryRowContext(ctx, blob(id), blob(user)))
 		return found(err)
 	})
 	return v, err
