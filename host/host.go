@@ -37,7 +37,7 @@ type Host struct {
 	ledger     *capability.Ledger     // what hands did and were refused
 	engine     *sandbox.Engine        // the boxes
 	handSets   handSets               // the hands that may be asked
-	model      llm.Model              // who answers
+	model      *measuredModel         // who answers
 	tools      []tool                 // what the model may call; set by New alone
 	programs   []tool                 // what users' own programs may call beside hands; set by New alone
 	compaction *compaction.Engine     // triggers and summaries
@@ -133,10 +133,11 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	if h.instruments, err = newInstruments(config); err != nil {
 		return nil, fmt.Errorf("set up metrics: %w", err)
 	}
-	if h.model, err = h.openModel(); err != nil {
+	model, err := h.openModel()
+	if err != nil {
 		return nil, err
 	}
-	h.model = h.instruments.asks(h.model, forAnswer)
+	h.model = h.instruments.measured(model, forAnswer)
 	store, err := sqlite.Open(ctx, config.Store.Path, sqlite.Options{})
 	if err != nil {
 		return nil, err

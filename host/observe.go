@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -281,7 +280,7 @@ func (i *instruments) turn(ctx context.Context) (context.Context, *turnSpan) {
 }
 
 // in says whose turn it is, once that is known.
-func (t *turnSpan) in(agent string, session memory.Session) {
+func (t *turnSpan) in(agent string, session *memory.Session) {
 	t.agent = agent
 	t.span.SetAttributes(attribute.String("glovebox.agent", agent), attribute.String("glovebox.session", session.ID.String()), attribute.String("glovebox.user", session.User.String()))
 }
@@ -386,54 +385,64 @@ const (
 	forHand    = "hand"
 )
 
-// asks measures the requests to a model. One that is measured already is measured
-// for the other purpose alone. It streams if m does.
-func (i *instruments) asks(m llm.Model, purpose string) llm.Model {
-	switch measured := m.(type) {
+// measured is a model whose requests are measured. One that is measured already is
+// measured for the other purpose alone.
+func (i *instruments) measured(m llm.Model, purpose string) *measuredModel {
+	switch already := m.(type) {
 	case *measuredModel:
-		m = measured.Model
-	case *measuredStreamer:
-		m = measured.Model
+		m = already.model
+	case measuredStreamer:
+		m = already.model
 	}
-	asked := measuredModel{Model: m, instruments: i, purpose: purpose}
-	if s, ok := m.(llm.Streamer); ok {
-		return &measuredStreamer{asked, s}
+	streamer, _ := m.(llm.Streamer)
+	return &measuredModel{model: m, streamer: streamer, instruments: i, purpose: purpose}
+}
+
+// asks is measured for who knows llm.Model alone. It streams if m does.
+func (i *instruments) asks(m llm.Model, purpose string) llm.Model {
+	measured := i.measured(m, purpose)
+	if measured.streamer != nil {
+		return measuredStreamer{measured}
 	}
-	return &asked
+	return measured
 }
 
 // measuredModel is a model whose requests are measured.
 type measuredModel struct {
-	llm.Model
+	model       llm.Model
+	streamer    llm.Streamer // model, if it streams
 	instruments *instruments
 	purpose     string
 }
 
 // measuredStreamer is one that streams.
-type measuredStreamer struct {
-	measuredModel
-	streamer llm.Streamer
+type measuredStreamer struct{ *measuredModel }
+
+// ask has the model answer, and streams if it can and each is not nil. The response is
+// never nil.
+func (m *measuredModel) ask(ctx context.Context, r *llm.Request, each func(text string)) (response *llm.Response, err error) {
+	response = new(llm.Response)
+	ctx, asked := m.begin(ctx)
+	defer asked.end(ctx, response, &err)
+	if m.streamer != nil && each != nil {
+		*response, err = m.streamer.Stream(ctx, *r, asked.tells(ctx, each))
+	} else {
+		*response, err = m.model.Complete(ctx, *r)
+	}
+	asked.returned = true
+	return response, err
 }
 
 // Complete implements llm.Model.
-func (m *measuredModel) Complete(ctx context.Context, r llm.Request) (response llm.Response, err error) {
-	ctx, asked := m.begin(ctx)
-	defer asked.end(ctx, &response, &err)
-	response, err = m.Model.Complete(ctx, r)
-	asked.returned = true
-	return response, err
+func (m *measuredModel) Complete(ctx context.Context, r llm.Request) (llm.Response, error) {
+	response, err := m.ask(ctx, &r, nil)
+	return *response, err
 }
 
 // Stream implements llm.Streamer.
-func (m *measuredStreamer) Stream(ctx context.Context, r llm.Request, each func(text string)) (response llm.Response, err error) {
-	ctx, asked := m.begin(ctx)
-	defer asked.end(ctx, &response, &err)
-	response, err = m.streamer.Stream(ctx, r, func(text string) {
-		asked.first(ctx)
-		each(text)
-	})
-	asked.returned = true
-	return response, err
+func (m measuredStreamer) Stream(ctx context.Context, r llm.Request, each func(text string)) (llm.Response, error) {
+	response, err := m.ask(ctx, &r, each)
+	return *response, err
 }
 
 // measuredRequest is one request that is measured.
@@ -443,7 +452,7 @@ type measuredRequest struct {
 	span  trace.Span
 	// waited ends what the turn counts as time that it waits.
 	waited func()
-	once   sync.Once
+	begun  bool
 	// returned is false as long as the driver has not come back, but by a panic.
 	returned bool
 }
@@ -457,12 +466,16 @@ func (m *measuredModel) begin(ctx context.Context) (context.Context, *measuredRe
 	return ctx, q
 }
 
-// first is told of each piece, and measures the first.
-func (q *measuredRequest) first(ctx context.Context) {
-	q.once.Do(func() {
-		q.instruments.modelFirst.Record(ctx, time.Since(q.began).Seconds(), labels("purpose", q.purpose))
-		q.span.AddEvent("first piece")
-	})
+// tells is each, but that the first piece is measured.
+func (q *measuredRequest) tells(ctx context.Context, each func(text string)) func(text string) {
+	return func(text string) {
+		if !q.begun {
+			q.begun = true
+			q.instruments.modelFirst.Record(ctx, time.Since(q.began).Seconds(), labels("purpose", q.purpose))
+			q.span.AddEvent("first piece")
+		}
+		each(text)
+	}
 }
 
 // end is deferred: a driver that panics has failed.

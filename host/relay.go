@@ -117,44 +117,33 @@ func (h *Host) Relay(ctx context.Context, c *Conversation) (out *Relayed, err er
 	out = new(Relayed)
 	ctx, seen := h.instruments.turn(ctx)
 	defer func() { seen.end(err) }()
-	ctx, unpin := h.pinHands(ctx)
-	defer unpin()
-	end, err := h.sending.Begin()
-	if err != nil {
-		return out, fmt.Errorf("relay: the host is %w", err)
-	}
-	defer end()
-	// A host that closes waits for turns, but not for ever.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(h.ending, cancel)()
-	user, err := h.userOrDefault(c.User)
-	if err != nil {
+	if err := h.relay(ctx, c, out, seen); err != nil {
 		return out, fmt.Errorf("relay: %w", err)
 	}
-	ctx, leave, err := h.present.enter(ctx, user.ID)
+	return out, nil
+}
+
+func (h *Host) relay(ctx context.Context, c *Conversation, out *Relayed, seen *turnSpan) (err error) {
+	ctx, user, leave, err := h.enter(ctx, c.User)
 	if err != nil {
-		return out, fmt.Errorf("relay: %w", err)
+		return err
 	}
 	defer leave()
 	defer func() { err = wipedMeanwhile(ctx, err) }()
 	t, release, err := h.place(ctx, user, c)
 	if err != nil {
-		return out, fmt.Errorf("relay: %w", err)
+		return err
 	}
 	defer release()
-	seen.in(t.agent.Name, t.session)
+	seen.in(t.agent.Name, &t.session)
 	out.Placed = t.Placed
 	if c.OnPlaced != nil {
 		c.OnPlaced(out.Placed)
 	}
 	if err := h.hear(ctx, t, out); err != nil {
-		return out, fmt.Errorf("relay: %w", err)
+		return err
 	}
-	if err := h.reply(ctx, t, out); err != nil {
-		return out, fmt.Errorf("relay: %w", err)
-	}
-	return out, nil
+	return h.reply(ctx, t, out)
 }
 
 // relayed is a turn that is relayed. A stream has it for as long as its client
@@ -219,7 +208,9 @@ func (h *Host) hear(ctx context.Context, t *relayed, out *Relayed) (err error) {
 // reply has the model answer, and keeps what it says.
 func (h *Host) reply(ctx context.Context, t *relayed, out *Relayed) error {
 	reply, calls, err := h.converse(ctx, &t.turn, &t.agent, &t.course, &t.answer)
-	out.Prompt, out.Report, out.Response = t.answer.Prompt, t.answer.Report, t.course.response
+	out.Prompt = t.answer.Prompt
+	out.Report = t.answer.Report
+	out.Response = t.course.response
 	if err != nil {
 		return err
 	}

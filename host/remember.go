@@ -160,8 +160,8 @@ func recalls(a agent, source memory.Source) bool {
 // recall reads what the prompts of a turn say of the topics. It is the same in all
 // of them: what stands beside the input must not change while tools are called. A
 // turn goes on without, if it cannot be read.
-func (h *Host) recall(ctx context.Context, turn compaction.Turn, a agent, c *course) {
-	if !recalls(a, turn.Source) {
+func (h *Host) recall(ctx context.Context, turn *compaction.Turn, a *agent, c *course) {
+	if !recalls(*a, turn.Source) {
 		return
 	}
 	beside, err := remembered(ctx, h.config, h.store, turn.User, turn.Agent, c.said, h.now())

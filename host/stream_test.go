@@ -17,8 +17,7 @@ import (
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// streaming is a model that says what a script says, in its pieces, from a
-// goroutine of its own.
+// streaming is a model that says what a script says, in its pieces.
 type streaming struct {
 	mu     sync.Mutex
 	script []spoken
@@ -51,14 +50,9 @@ func (m *streaming) Stream(ctx context.Context, r llm.Request, each func(string)
 	says := m.script[m.asked]
 	m.asked++
 	m.mu.Unlock()
-	said := make(chan struct{})
-	go func() {
-		defer close(said)
-		for _, p := range says.pieces {
-			each(p)
-		}
-	}()
-	<-said
+	for _, p := range says.pieces {
+		each(p)
+	}
 	if says.begun != nil {
 		close(says.begun)
 	}

@@ -94,7 +94,7 @@ func (h *Host) courseOf(ctx context.Context, user memory.UserID, a agent, said s
 //
 // The prompt, the report and the counts go into answer, and the listener is told.
 func (h *Host) converse(ctx context.Context, turn *compaction.Turn, a *agent, c *course, answer *Answer) (*memory.Draft, []llm.ToolCall, error) {
-	h.recall(ctx, *turn, *a, c)
+	h.recall(ctx, turn, a, c)
 	for round := 0; ; round++ {
 		c.noCalls = c.ask.NoCalls || round == maxToolRounds
 		// Words before calls of the host's tools are not for a client, which cannot be
@@ -355,7 +355,7 @@ func (h *Host) cutDown(ctx context.Context, turn *compaction.Turn, a *agent, c *
 	h.log.Warn("a prompt is too long", "session", turn.Session, "tokens", answer.Report.Tokens, "budget", answer.Report.Budget,
 		"keep", c.stage, "messages_left_out", assembly.OverflowDrainCount(*in))
 	if h.drain(ctx, *turn, *a, c, *in) {
-		h.recall(ctx, *turn, *a, c)
+		h.recall(ctx, turn, a, c)
 	}
 	return nil
 }
@@ -387,66 +387,34 @@ func (h *Host) put(ctx context.Context, r *llm.Request, c *course) error {
 	response, err := h.complete(ctx, r, c.events)
 	c.take(response)
 	if r.NoCalls && err == nil && strings.TrimSpace(response.Text) == "" {
-		without := *r
-		without.Tools = nil
 		c.events.restart()
-		response, err = h.complete(ctx, &without, c.events)
+		response, err = h.complete(ctx, withoutTools(r), c.events)
 		c.take(response)
 	}
 	return err
 }
 
-// complete asks the model, and passes on what it says as it says it if it streams
-// and somebody listens. The response is never nil.
-func (h *Host) complete(ctx context.Context, r *llm.Request, events *listener) (*llm.Response, error) {
-	streamer, ok := h.model.(llm.Streamer)
-	if !ok || !events.listens() || events.held {
-		return h.guard(func(response *llm.Response) (err error) {
-			*response, err = h.model.Complete(ctx, *r)
-			return err
-		})
-	}
-	// The pieces come to this goroutine, which is the one that listeners know. A
-	// driver that goes on after it returned is let go.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type outcome struct {
-		response *llm.Response
-		err      error
-	}
-	pieces, ended := make(chan string), make(chan outcome, 1)
-	go func() {
-		response, err := h.guard(func(response *llm.Response) (err error) {
-			*response, err = streamer.Stream(ctx, *r, func(text string) {
-				select {
-				case pieces <- text:
-				case <-ctx.Done():
-				}
-			})
-			return err
-		})
-		ended <- outcome{response, err}
-	}()
-	for {
-		select {
-		case text := <-pieces:
-			events.text(text)
-		case o := <-ended:
-			return o.response, o.err
-		}
-	}
+func withoutTools(r *llm.Request) *llm.Request {
+	without := *r
+	without.Tools = nil
+	return &without
 }
 
-// guard keeps a panic of the model's driver from the process.
-func (h *Host) guard(ask func(*llm.Response) error) (response *llm.Response, err error) {
-	response = new(llm.Response)
+// complete asks the model, and passes on what it says as it says it if it streams
+// and somebody listens. The response is never nil. A panic of the model's driver is an
+// error.
+func (h *Host) complete(ctx context.Context, r *llm.Request, events *listener) (response *llm.Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("panic in the model's driver", "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("the model's driver panicked: %w", llm.ErrUnavailable)
+			response, err = new(llm.Response), fmt.Errorf("the model's driver panicked: %w", llm.ErrUnavailable)
 		}
 	}()
-	return response, ask(response)
+	each := events.text
+	if !events.listens() || events.held {
+		each = nil
+	}
+	return h.model.ask(ctx, r, each)
 }
 
 // renameTaken gives calls a new id whose own is in the frontier already, in the

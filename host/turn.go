@@ -125,6 +125,35 @@ func (l *listener) whole(text string) error {
 	return nil
 }
 
+// enter begins a turn of a user, in a host that is open, by a user who is not being
+// wiped. Leave ends it.
+func (h *Host) enter(ctx context.Context, id memory.UserID) (_ context.Context, user memory.User, leave func(), err error) {
+	end, err := h.sending.Begin()
+	if err != nil {
+		return nil, memory.User{}, nil, fmt.Errorf("the host is %w", err)
+	}
+	if user, err = h.userOrDefault(id); err != nil {
+		end()
+		return nil, memory.User{}, nil, err
+	}
+	ctx, depart, err := h.present.enter(ctx, user.ID)
+	if err != nil {
+		end()
+		return nil, memory.User{}, nil, err
+	}
+	ctx, unpin := h.pinHands(ctx)
+	// A host that closes waits for turns, but not for ever.
+	ctx, cancel := context.WithCancel(ctx)
+	unbind := context.AfterFunc(h.ending, cancel)
+	return ctx, user, func() {
+		unbind()
+		cancel()
+		unpin()
+		depart()
+		end()
+	}, nil
+}
+
 // answerKey begins the event key of the answer to a message that has one.
 const answerKey = "answer to "
 
@@ -161,17 +190,12 @@ type Answer struct {
 func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	ctx, seen := h.instruments.turn(ctx)
 	defer func() { seen.end(err) }()
-	ctx, unpin := h.pinHands(ctx)
-	defer unpin()
-	end, err := h.sending.Begin()
+	ctx, user, leave, err := h.enter(ctx, m.User)
 	if err != nil {
-		return Answer{}, fmt.Errorf("send: the host is %w", err)
+		return Answer{}, fmt.Errorf("send: %w", err)
 	}
-	defer end()
-	// A host that closes waits for turns, but not for ever.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(h.ending, cancel)()
+	defer leave()
+	defer func() { err = wipedMeanwhile(ctx, err) }()
 
 	switch m.Source {
 	case "":
@@ -189,21 +213,11 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	if err := draft.Check(); err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
-	user, err := h.userOrDefault(m.User)
-	if err != nil {
-		return Answer{}, fmt.Errorf("send: %w", err)
-	}
-	ctx, leave, err := h.present.enter(ctx, user.ID)
-	if err != nil {
-		return Answer{}, fmt.Errorf("send: %w", err)
-	}
-	defer leave()
-	defer func() { err = wipedMeanwhile(ctx, err) }()
 	session, agent, err := h.sessionFor(ctx, user, m)
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: %w", err)
 	}
-	seen.in(agent.Name, session)
+	seen.in(agent.Name, &session)
 	unlock, err := h.turns.lock(ctx, pair{session.Agent, user.ID})
 	if err != nil {
 		return Answer{}, fmt.Errorf("send: wait for the turn before: %w", err)

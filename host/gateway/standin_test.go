@@ -342,7 +342,8 @@ func TestStreamPanics(t *testing.T) {
 		panic("a mistake")
 	})
 	defer func() {
-		if p := recover(); p != "a mistake" {
+		// With the stack of the goroutine that the host had.
+		if p := fmt.Sprint(recover()); !strings.HasPrefix(p, "a mistake\n") || !strings.Contains(p, "standIn.Relay") {
 			t.Errorf("recovered %v", p)
 		}
 	}()

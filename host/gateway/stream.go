@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -65,17 +67,10 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *host.Conversa
 	box := newMailbox()
 	c.OnPlaced, c.OnEvent = box.place, box.put
 	n := &narrator{out: newEvents(w), to: to}
-	done, err := func() (*host.Relayed, error) {
-		told := make(chan struct{})
-		defer func() { <-told }() // also when the host panics
-		defer box.close()
-		go func() {
-			defer close(told)
-			// Nobody reads: the turn ends, and is waited for.
-			n.tell(box, s.alive, cancel)
-		}()
-		return s.host.Relay(ctx, c)
-	}()
+	turn := s.begin(ctx, c, box)
+	// Nobody reads: the turn ends, and is waited for.
+	n.tell(box, s.alive, cancel)
+	done, err := turn()
 	if err == nil || endedEarly(done, err) {
 		if err = n.finish(done); err == nil {
 			return nil
@@ -93,6 +88,33 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *host.Conversa
 	// Who only closed its half reads on. To return would say that the answer was given.
 	to.fail(n.out, f)
 	panic(http.ErrAbortHandler)
+}
+
+// begin has the host take a turn in a goroutine of its own, so that the stack on which
+// a stream waits for it stays small, and returns what waits for its outcome. Its box is
+// closed when it is over. A panic of the host is one of who waits.
+func (s *server) begin(ctx context.Context, c *host.Conversation, box *mailbox) (outcome func() (*host.Relayed, error)) {
+	var done *host.Relayed
+	var err error
+	var panicked any
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		defer box.close()
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
+			}
+		}()
+		done, err = s.host.Relay(ctx, c)
+	}()
+	return func() (*host.Relayed, error) {
+		<-over
+		if panicked != nil {
+			panic(panicked)
+		}
+		return done, err
+	}
 }
 
 func setSession(w http.ResponseWriter, at host.Placed) {

@@ -210,7 +210,7 @@ type Response struct {
 type Streamer interface {
 	Model
 	// Stream is Complete, but that it calls each with the pieces of
-	// Response.Text as they come, in order, from one goroutine, before it returns.
+	// Response.Text as they come, in order, in the goroutine that called it.
 	// Put together they are that Text; none is empty or ends within a character,
 	// and white space at the beginning comes with the first words, so that nothing
 	// is given out of an answer that turns out to be none.

@@ -105,27 +105,29 @@ func (m *Model) GoString() string { return m.String() }
 // llm.ErrEmpty, and nothing of the SDK's, whose errors hold the request and so
 // the key.
 func (m *Model) Complete(ctx context.Context, r llm.Request) (llm.Response, error) {
-	return m.ask(ctx, r, nil)
+	response, err := m.ask(ctx, &r, nil)
+	return *response, err
 }
 
 // Stream implements llm.Streamer. Errors are those of Complete. White space at
 // the beginning is given out with the first word, for there may be none.
 func (m *Model) Stream(ctx context.Context, r llm.Request, each func(text string)) (llm.Response, error) {
-	return m.ask(ctx, r, each)
+	response, err := m.ask(ctx, &r, each)
+	return *response, err
 }
 
 // ask sends a request until there is an answer or no hope. It streams if each is
 // not nil.
-func (m *Model) ask(ctx context.Context, r llm.Request, each func(text string)) (llm.Response, error) {
-	d := *m.dialect.Load()
-	return m.endpoint.Ask(ctx, each, func(each func(string)) (llm.Response, *remote.Failure) {
-		_, unsent := d.stops(r)
+func (m *Model) ask(ctx context.Context, r *llm.Request, each func(text string)) (*llm.Response, error) {
+	d := new(*m.dialect.Load())
+	return m.endpoint.Ask(ctx, each, func(each func(string)) (*llm.Response, *remote.Failure) {
+		_, unsent := d.stops(*r)
 		stops := remote.StopBefore(unsent, each)
 		return stops.End(m.attempt(ctx, r, d, stops.Listener()))
 	}, func(words string) bool {
 		// Each lesson is learned once.
-		learns := d.learn(r, words)
-		if learned := d; learns {
+		learns := d.learn(*r, words)
+		if learned := *d; learns {
 			learned.noThoughts = false
 			m.dialect.Store(&learned)
 		}
@@ -193,53 +195,58 @@ func (d dialect) stops(r llm.Request) (sent, unsent []string) {
 }
 
 // attempt asks once.
-func (m *Model) attempt(ctx context.Context, r llm.Request, d dialect, each func(text string)) (llm.Response, *remote.Failure) {
-	wrong := remote.Check(r)
-	if wrong != nil {
-		return llm.Response{}, wrong
-	}
-	body, wrong := m.body(r, d, each != nil)
-	if wrong != nil {
-		return llm.Response{}, wrong
-	}
-	x, raw, failed := m.endpoint.Send(ctx, each != nil, func(ctx context.Context) (raw *http.Response, err error) {
-		err = m.client.Post(ctx, "v1/messages", body, &raw)
-		return raw, err
-	}, complain)
+func (m *Model) attempt(ctx context.Context, r *llm.Request, d *dialect, each func(text string)) (*llm.Response, *remote.Failure) {
+	x, raw, failed := m.send(ctx, r, d, each != nil)
 	if failed != nil {
-		return llm.Response{}, failed
+		return nil, failed
 	}
 	defer x.Close()
-	var f fold
+	f := new(fold)
 	// Some servers stream whatever they are asked, some never.
 	if kind, _, _ := mime.ParseMediaType(raw.Header.Get("Content-Type")); kind == "text/event-stream" {
 		f.each = each
 		if err := f.readStream(x, raw); err != nil {
-			return llm.Response{}, x.Broken(err)
+			return nil, x.Broken(err)
 		}
-		return m.response(r, &f)
+		return m.response(*r, f)
 	}
 	data, err := io.ReadAll(x)
 	if err == nil && f.whole(data) != nil {
 		err = remote.ErrProtocol
 	}
 	if err != nil {
-		return llm.Response{}, x.Broken(err)
+		return nil, x.Broken(err)
 	}
-	response, failed := m.response(r, &f)
+	response, failed := m.response(*r, f)
 	if failed == nil && each != nil && response.Text != "" {
 		each(response.Text)
 	}
 	return response, failed
 }
 
+// send sends a request; the answer is yet to be read. What is large in a request is
+// gone from the stack while it is waited for.
+func (m *Model) send(ctx context.Context, r *llm.Request, d *dialect, streams bool) (*remote.Exchange, *http.Response, *remote.Failure) {
+	if wrong := remote.Check(*r); wrong != nil {
+		return nil, nil, wrong
+	}
+	body, wrong := m.body(*r, *d, streams)
+	if wrong != nil {
+		return nil, nil, wrong
+	}
+	return m.endpoint.Send(ctx, streams, func(ctx context.Context) (raw *http.Response, err error) {
+		err = m.client.Post(ctx, "v1/messages", body, &raw)
+		return raw, err
+	}, complain)
+}
+
 // response judges what was said.
-func (m *Model) response(r llm.Request, f *fold) (llm.Response, *remote.Failure) {
+func (m *Model) response(r llm.Request, f *fold) (*llm.Response, *remote.Failure) {
 	said, ok := f.said()
 	if !ok {
-		return llm.Response{}, &remote.Failure{Kind: llm.ErrUnavailable, What: remote.ErrProtocol.Error()}
+		return new(llm.Response), &remote.Failure{Kind: llm.ErrUnavailable, What: remote.ErrProtocol.Error()}
 	}
-	response := llm.Response{Text: said.text, Filtered: f.stop == "refusal", Model: m.endpoint.Name()}
+	response := &llm.Response{Text: said.text, Filtered: f.stop == "refusal", Model: m.endpoint.Name()}
 	if !response.Filtered {
 		// Thoughts go back with the calls that they led to.
 		response.Thinking, response.ToolCalls = said.thinking, remote.Calls(r, said.calls)
@@ -254,14 +261,14 @@ func (m *Model) response(r llm.Request, f *fold) (llm.Response, *remote.Failure)
 	remote.Usage{
 		Input: u.InputTokens + u.CacheCreationInputTokens + u.CacheReadInputTokens, Cached: u.CacheReadInputTokens, Written: u.CacheCreationInputTokens,
 		Output: u.OutputTokens, Thoughts: u.OutputTokensDetails.ThinkingTokens,
-	}.Of(r, &response)
+	}.Of(r, response)
 	switch f.stop {
 	case "refusal":
 		if response.Text == "" {
 			return response, &remote.Failure{Kind: llm.ErrRefused, What: "the model declines"}
 		}
 	case "model_context_window_exceeded":
-		return llm.Response{}, &remote.Failure{Kind: llm.ErrContextTooLong, What: "the window is full"}
+		return new(llm.Response), &remote.Failure{Kind: llm.ErrContextTooLong, What: "the window is full"}
 	case "max_tokens", "pause_turn":
 		// Only the server's own tools, of which none is offered, pause a turn;
 		// what came is not all either way.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -449,19 +450,40 @@ func testConcurrent(t *testing.T, m llm.Model, r llm.Request, check func(llm.Res
 	all.Wait()
 }
 
-// stream collects the pieces of one answer. That they are appended without a lock
-// is how the race detector finds a Streamer that uses several goroutines.
+// stream collects the pieces of one answer, which come in its own goroutine.
 func stream(t *testing.T, ctx context.Context, s llm.Streamer, r llm.Request) (llm.Response, []string, error) {
 	var pieces []string
 	returned := false
+	asker := caller()
 	got, err := s.Stream(ctx, r, func(text string) {
 		if returned {
 			t.Errorf("the piece %q came after the end", text)
+		}
+		if !isCalledFrom(asker) {
+			t.Errorf("the piece %q came in another goroutine", text)
 		}
 		pieces = append(pieces, text)
 	})
 	returned = true
 	return got, pieces, err
+}
+
+// caller is the function that called the caller.
+func caller() string { return callers(2)[0] }
+
+// isCalledFrom reports whether a function is among those that this goroutine is in.
+func isCalledFrom(function string) bool { return slices.Contains(callers(2), function) }
+
+// callers are the functions that this goroutine is in, the innermost first.
+func callers(skip int) (names []string) {
+	var at [256]uintptr
+	frames := runtime.CallersFrames(at[:runtime.Callers(skip+1, at[:])])
+	for {
+		frame, more := frames.Next()
+		if names = append(names, frame.Function); !more {
+			return names
+		}
+	}
 }
 
 // wait returns when the client has gone.

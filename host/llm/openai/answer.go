@@ -305,9 +305,9 @@ func (a *answer) add(data []byte, whole bool) error {
 }
 
 // end returns the answer to a request when all of it has come.
-func (a *answer) end(r llm.Request) (llm.Response, *remote.Failure) {
+func (a *answer) end(r llm.Request) (*llm.Response, *remote.Failure) {
 	a.speech.end()
-	response := llm.Response{Text: a.speech.text.String(), Truncated: a.reason == "length", Filtered: a.declined || a.reason == "content_filter"}
+	response := &llm.Response{Text: a.speech.text.String(), Truncated: a.reason == "length", Filtered: a.declined || a.reason == "content_filter"}
 	if !response.Filtered {
 		response.ToolCalls = remote.Calls(r, a.toolCalls())
 	}
@@ -316,11 +316,11 @@ func (a *answer) end(r llm.Request) (llm.Response, *remote.Failure) {
 	}
 	// Prefixes are kept without being asked for, so a breakpoint says nothing
 	// here.
-	a.usage.Of(r, &response)
+	a.usage.Of(r, response)
 	switch {
 	case a.reason == "error", a.reason == "insufficient_system_resource":
 		// OpenRouter and DeepSeek say so of an answer that they did not finish.
-		return llm.Response{}, &remote.Failure{Kind: llm.ErrUnavailable, What: remote.ErrCut.Error(), Passing: true}
+		return new(llm.Response), &remote.Failure{Kind: llm.ErrUnavailable, What: remote.ErrCut.Error(), Passing: true}
 	case response.Text != "" || len(response.ToolCalls) > 0:
 	case response.Filtered:
 		// A refusal is no answer: it must not become a summary.

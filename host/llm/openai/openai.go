@@ -121,18 +121,20 @@ func (m *Model) GoString() string { return m.String() }
 // llm.ErrEmpty, and nothing of the SDK's, whose errors hold the request and so
 // the key.
 func (m *Model) Complete(ctx context.Context, r llm.Request) (llm.Response, error) {
-	return m.ask(ctx, &r, nil)
+	response, err := m.ask(ctx, &r, nil)
+	return *response, err
 }
 
 // Stream implements llm.Streamer, with the errors of Complete. A server that does
 // not stream, or not to this account, has its answer given out at once.
 func (m *Model) Stream(ctx context.Context, r llm.Request, each func(text string)) (llm.Response, error) {
-	return m.ask(ctx, &r, each)
+	response, err := m.ask(ctx, &r, each)
+	return *response, err
 }
 
-func (m *Model) ask(ctx context.Context, r *llm.Request, each func(string)) (llm.Response, error) {
+func (m *Model) ask(ctx context.Context, r *llm.Request, each func(string)) (*llm.Response, error) {
 	d := new(*m.dialect.Load())
-	return m.endpoint.Ask(ctx, each, func(each func(string)) (llm.Response, *remote.Failure) {
+	return m.endpoint.Ask(ctx, each, func(each func(string)) (*llm.Response, *remote.Failure) {
 		var unsent []string
 		if d.noStop {
 			unsent = r.Stop
@@ -190,10 +192,10 @@ func (d *dialect) learn(param string, r *llm.Request, streams bool) bool {
 }
 
 // attempt asks once. With each, which may be nil, the server is asked to stream.
-func (m *Model) attempt(ctx context.Context, r *llm.Request, d *dialect, each func(string)) (llm.Response, *remote.Failure) {
-	x, failed := m.send(ctx, *r, *d, each != nil && !d.noStream)
+func (m *Model) attempt(ctx context.Context, r *llm.Request, d *dialect, each func(string)) (*llm.Response, *remote.Failure) {
+	x, failed := m.send(ctx, r, d, each != nil && !d.noStream)
 	if failed != nil {
-		return llm.Response{}, failed
+		return nil, failed
 	}
 	defer x.Close()
 	a := &answer{speech: speech{each: each}}
@@ -208,12 +210,12 @@ func (m *Model) attempt(ctx context.Context, r *llm.Request, d *dialect, each fu
 
 // send sends a request; the answer is yet to be read. What is large in a request is
 // gone from the stack while it is waited for.
-func (m *Model) send(ctx context.Context, r llm.Request, d dialect, streams bool) (*remote.Exchange, *remote.Failure) {
-	wrong := remote.Check(r)
+func (m *Model) send(ctx context.Context, r *llm.Request, d *dialect, streams bool) (*remote.Exchange, *remote.Failure) {
+	wrong := remote.Check(*r)
 	if wrong != nil {
 		return nil, wrong
 	}
-	params, wrong := m.params(r, d, streams)
+	params, wrong := m.params(*r, *d, streams)
 	if wrong != nil {
 		return nil, wrong
 	}
@@ -229,11 +231,11 @@ func (m *Model) send(ctx context.Context, r llm.Request, d dialect, streams bool
 }
 
 // ended is what came of an answer that was read to its end, or to that error.
-func (m *Model) ended(ctx context.Context, r *llm.Request, a *answer, x *remote.Exchange, err error) (llm.Response, *remote.Failure) {
+func (m *Model) ended(ctx context.Context, r *llm.Request, a *answer, x *remote.Exchange, err error) (*llm.Response, *remote.Failure) {
 	_, told := errors.AsType[*remote.Failure](err)
 	switch {
 	case err != nil && (a.reason == "" || told || ctx.Err() != nil):
-		return llm.Response{}, x.Broken(err)
+		return nil, x.Broken(err)
 	case err == nil:
 		x.Drain()
 	}

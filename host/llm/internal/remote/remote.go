@@ -5,6 +5,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,7 +137,9 @@ func (e *Endpoint) Hostname() string { return e.url.Hostname() }
 func (e *Endpoint) Client() *http.Client { return e.client }
 
 // Ask makes attempts until there is an answer or no hope. Errors wrap ctx's or one
-// of package llm's and name the endpoint.
+// of package llm's and name the endpoint; the response beside one is not nil. It goes
+// by pointer from function to function, for a stack holds all of their frames for as
+// long as the server is waited for.
 //
 // attempt gives out what it hears by its argument, which is nil if each is. After
 // the first piece nothing is asked again, for who heard the beginning cannot hear
@@ -145,8 +148,8 @@ func (e *Endpoint) Client() *http.Client { return e.client }
 // of times.
 func (e *Endpoint) Ask(
 	ctx context.Context, each func(text string),
-	attempt func(each func(text string)) (llm.Response, *Failure), learn func(refused string) bool,
-) (llm.Response, error) {
+	attempt func(each func(text string)) (*llm.Response, *Failure), learn func(refused string) bool,
+) (*llm.Response, error) {
 	begun, out := false, each
 	if each != nil {
 		out = func(text string) {
@@ -160,21 +163,21 @@ func (e *Endpoint) Ask(
 		case failed == nil:
 			return response, nil
 		case ctx.Err() != nil:
-			return llm.Response{}, e.wrap(ctx.Err())
+			return new(llm.Response), e.wrap(ctx.Err())
 		case !begun && failed.Refused != "" && learn(failed.Refused):
 			continue
 		}
 		delay := failed.delay(n)
 		deadline, ends := ctx.Deadline()
 		if begun || !failed.Passing || n >= e.retries || delay > maxDelay || ends && time.Until(deadline) < delay {
-			return response, e.wrap(failed)
+			return cmp.Or(response, new(llm.Response)), e.wrap(failed)
 		}
 		n++
 		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return llm.Response{}, e.wrap(ctx.Err())
+			return new(llm.Response), e.wrap(ctx.Err())
 		case <-timer.C:
 		}
 	}

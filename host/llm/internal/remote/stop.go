@@ -109,8 +109,8 @@ func (s *Stops) give(n int) {
 	}
 }
 
-// End returns the answer as far as it goes, and gives out what is left of it.
-func (s *Stops) End(response llm.Response, failed *Failure) (llm.Response, *Failure) {
+// End cuts the answer off where it ends, and gives out what is left of it.
+func (s *Stops) End(response *llm.Response, failed *Failure) (*llm.Response, *Failure) {
 	if len(s.stops) == 0 || failed != nil {
 		return response, failed
 	}

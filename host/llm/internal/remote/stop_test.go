@@ -34,8 +34,8 @@ func TestAnswersEndBeforeAStop(t *testing.T) {
 			each(string(rest[:n]))
 			rest = rest[n:]
 		}
-		streamed, failed := s.End(llm.Response{Text: text, ToolCalls: []llm.ToolCall{{ID: "a"}}, Truncated: true}, nil)
-		whole, wholeFailed := remote.StopBefore(stops, nil).End(llm.Response{Text: text, ToolCalls: []llm.ToolCall{{ID: "a"}}, Truncated: true}, nil)
+		streamed, failed := s.End(&llm.Response{Text: text, ToolCalls: []llm.ToolCall{{ID: "a"}}, Truncated: true}, nil)
+		whole, wholeFailed := remote.StopBefore(stops, nil).End(&llm.Response{Text: text, ToolCalls: []llm.ToolCall{{ID: "a"}}, Truncated: true}, nil)
 		if found == "" {
 			if failed != nil || wholeFailed != nil || streamed.Text != text || whole.Text != text || streamed.Stopped != "" || len(streamed.ToolCalls) != 1 || !streamed.Truncated {
 				t.Fatalf("nothing stops %q: %+v, %v and %+v, %v", text, streamed, failed, whole, wholeFailed)
@@ -76,7 +76,7 @@ func before(text string, stops []string) (head, found string) {
 // What nobody can say stops nothing, and costs nothing.
 func TestStopsThatAreNone(t *testing.T) {
 	s := remote.StopBefore([]string{"", "\xff"}, nil)
-	if got, failed := s.End(llm.Response{Text: "four"}, nil); failed != nil || got.Text != "four" || s.Listener() != nil {
+	if got, failed := s.End(&llm.Response{Text: "four"}, nil); failed != nil || got.Text != "four" || s.Listener() != nil {
 		t.Errorf("got %+v, %v", got, failed)
 	}
 }
@@ -87,7 +87,7 @@ func TestAStopOfWhatFailed(t *testing.T) {
 	s := remote.StopBefore([]string{"END"}, func(piece string) { heard += piece })
 	s.Listener()("four E")
 	wrong := &remote.Failure{Kind: llm.ErrUnavailable, What: "x"}
-	if got, failed := s.End(llm.Response{}, wrong); failed != wrong || got.Text != "" || heard != "four " {
+	if got, failed := s.End(&llm.Response{}, wrong); failed != wrong || got.Text != "" || heard != "four " {
 		t.Errorf("got %+v, %v; heard %q", got, failed, heard)
 	}
 }
