@@ -1,0 +1,54 @@
+package mcp_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/host/mcp"
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// Who asks and closes their half is answered all the same, and the server ends then.
+// It waits for longer than any call takes, and not for ever.
+func TestCallsAreAnsweredAtTheEnd(t *testing.T) {
+	s := serve(t)
+	for name, test := range map[string]struct {
+		takes    time.Duration
+		answered bool
+	}{
+		"at once":      {0, true},
+		"late":         {14 * time.Second, true},
+		"out of bound": {16 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				c := s.config
+				c.User = func(context.Context) memory.UserID { return s.anna.ID }
+				c.Now = func() time.Time {
+					<-release
+					return monday
+				}
+				// The call reads the clock, and then finds nothing.
+				in := initialize + "\n" + `{"jsonrpc": "2.0", "method": "notifications/initialized"}` + "\n" +
+					`{"jsonrpc": "2.0", "id": "held", "method": "tools/call", "params": {"name": "memory_topics", "arguments": {"agent": "nobody"}}}` + "\n"
+				var out bytes.Buffer
+				start, ended := time.Now(), make(chan error, 1)
+				go func() { ended <- mcp.Serve(context.Background(), c, mcp.Lines(strings.NewReader(in), &out, 1<<20)) }()
+				synctest.Wait() // until it has met the end of its input, and the call runs
+				<-time.After(test.takes)
+				close(release)
+				if err := <-ended; err != nil || time.Since(start) != test.takes {
+					t.Errorf("it ended after %v: %v", time.Since(start), err)
+				}
+				if said := out.String(); strings.Contains(said, `"id":"held"`) != test.answered {
+					t.Errorf("it said %s", said)
+				}
+			})
+		})
+	}
+}
