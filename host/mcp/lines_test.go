@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -48,6 +49,45 @@ func TestLines(t *testing.T) {
 				t.Errorf("at the end: %v", err)
 			}
 			if said := out.String(); strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, fmt.Sprintf(`{"error":{"code":%d,`, test.code)) {
+				t.Errorf("answered %q", said)
+			}
+		})
+	}
+}
+
+// ones is an endless run of one byte.
+type ones byte
+
+func (b ones) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(b)
+	}
+	return len(p), nil
+}
+
+// However long a line is, it takes no more memory than one of the limit.
+func TestLinesTakeBoundedMemory(t *testing.T) {
+	const limit, size = 64 << 10, 64 << 20
+	for name, end := range map[string]string{"ended": "\n", "cut off": ""} {
+		t.Run(name, func(t *testing.T) {
+			in := io.MultiReader(io.LimitReader(ones('x'), size), strings.NewReader(end))
+			var out bytes.Buffer
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			c, err := mcp.Lines(in, &out, limit).Connect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := c.Read(t.Context()); err != io.EOF {
+				t.Errorf("read %v", err)
+			}
+			runtime.ReadMemStats(&after)
+			// What grows piece by piece is copied a few times on its way.
+			if took := after.TotalAlloc - before.TotalAlloc; took > 32*limit {
+				t.Errorf("a line of %d bytes took %d", size, took)
+			}
+			if said := out.String(); !strings.Contains(said, "the message is too long") {
 				t.Errorf("answered %q", said)
 			}
 		})
