@@ -110,7 +110,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), personKey{}, p))
-	out := &answerWriter{ResponseWriter: w, connection: http.NewResponseController(w)}
+	out := &answerWriter{ResponseWriter: w, connection: http.NewResponseController(w), begun: h.begun}
 	defer func() { _ = out.connection.SetWriteDeadline(time.Time{}) }()
 	switch r.Method {
 	case http.MethodPost:
@@ -214,6 +214,13 @@ func (h *Handler) begin(opened *sdk.ServerSession, p *person) error {
 	return nil
 }
 
+// begun reports whether begin let a session begin that is still open.
+func (h *Handler) begun(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sessions[id] != nil
+}
+
 // use finds a session of a person, which does not end for being idle until it is
 // released.
 func (h *Handler) use(id string, p *person) (release func(), ok bool) {
@@ -279,11 +286,12 @@ func refuse(w http.ResponseWriter, status int, why string) {
 type answerWriter struct {
 	http.ResponseWriter
 	connection *http.ResponseController
+	// begun is Handler.begun.
+	begun func(session string) bool
 
 	mu sync.Mutex
-	// guarded by mu: that the answer is a stream, and when it was written to last.
+	// guarded by mu: that the answer is a stream.
 	streams bool
-	wrote   time.Time
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -291,23 +299,26 @@ func (w *answerWriter) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams = w.Header().Get("Content-Type") == eventStream
-	w.keepPrivate()
+	w.amend()
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// keepPrivate has nobody keep what is somebody's; the SDK would have it kept and asked
-// for again. It counts until the header is sent.
-func (w *answerWriter) keepPrivate() {
-	w.Header().Set("Cache-Control", "no-store, no-transform")
+// amend changes what the SDK says of an answer, as long as its header is not sent: it
+// would have others keep what is somebody's, and name a session that was refused.
+func (w *answerWriter) amend() {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store, no-transform")
+	if id := header.Get(sessionHeader); id != "" && !w.begun(id) {
+		header.Del(sessionHeader)
+	}
 }
 
 // Write implements http.ResponseWriter.
 func (w *answerWriter) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.keepPrivate()
-	w.wrote = time.Now()
-	_ = w.connection.SetWriteDeadline(w.wrote.Add(writeTimeout))
+	w.amend()
+	_ = w.connection.SetWriteDeadline(time.Now().Add(writeTimeout))
 	return w.ResponseWriter.Write(b)
 }
 
@@ -319,20 +330,21 @@ func (w *answerWriter) FlushError() error {
 	return w.connection.Flush()
 }
 
-// keepAlive writes a comment to the stream whenever it has been silent, until stop
-// is called, which must be before the request is over.
-func (w *answerWriter) keepAlive(silence time.Duration) (stop func()) {
+// keepAlive writes a comment to the stream again and again, until stop is called,
+// which must be before the request is over. There is no account of what else was
+// written, for the server says nothing there by itself.
+func (w *answerWriter) keepAlive(every time.Duration) (stop func()) {
 	done := make(chan struct{})
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		ticker := time.NewTicker(silence)
+		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-done:
 				return
 			case now := <-ticker.C:
-				w.comment(now, silence)
+				w.comment(now)
 			}
 		}
 	})
@@ -342,10 +354,10 @@ func (w *answerWriter) keepAlive(silence time.Duration) (stop func()) {
 	}
 }
 
-func (w *answerWriter) comment(now time.Time, silence time.Duration) {
+func (w *answerWriter) comment(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.streams || now.Sub(w.wrote) < silence/2 {
+	if !w.streams {
 		return
 	}
 	_ = w.connection.SetWriteDeadline(now.Add(writeTimeout))

@@ -67,6 +67,9 @@ func (s *system) begin(secret string) (id, why string) {
 	s.t.Helper()
 	status, header, said := s.answer("POST", initialize, "Authorization", "Bearer "+secret)
 	if status != http.StatusOK || strings.Contains(said, `"error"`) {
+		if id := header.Get("Mcp-Session-Id"); id != "" {
+			s.t.Errorf("refused with %s, but as session %s", said, id)
+		}
 		return "", fmt.Sprintf("%d %s", status, said)
 	}
 	return header.Get("Mcp-Session-Id"), ""
@@ -176,6 +179,40 @@ func TestBadMessages(t *testing.T) {
 		t.Errorf("a call without a session: %d %s", status, said)
 	}
 	settle(t, "sessions are left", func() bool { return s.handler.Sessions() == 0 })
+}
+
+// An answer names a session if one was begun, and then there is one.
+func TestRefusedSessionsHaveNoName(t *testing.T) {
+	s := serve(t)
+	id, why := s.begin(s.byAnna)
+	if id == "" {
+		t.Fatal(why)
+	}
+	for name, test := range map[string]struct {
+		body    string
+		session string
+		named   bool
+	}{
+		"a greeting":          {initialize, "", true},
+		"without parameters":  {`{"jsonrpc": "2.0", "id": 1, "method": "initialize"}`, "", false},
+		"null for parameters": {`{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": null}`, "", false},
+		"wrong parameters":    {`{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 7}}`, "", false},
+		"a list of them":      {`{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": [1]}`, "", false},
+		"without an id":       {`{"jsonrpc": "2.0", "method": "initialize", "params": {}}`, "", false},
+		"a second greeting":   {initialize, id, true},
+	} {
+		status, header, said := s.answer("POST", test.body, "Mcp-Session-Id", test.session)
+		named := header.Get("Mcp-Session-Id")
+		if (named != "") != test.named {
+			t.Errorf("%s: %d, session %q: %s", name, status, named, said)
+		}
+		if named == "" {
+			continue
+		}
+		if status, _, said := s.answer("POST", `{"jsonrpc": "2.0", "id": 2, "method": "ping"}`, "Mcp-Session-Id", named); status != http.StatusOK {
+			t.Errorf("%s: session %s: %d %s", name, named, status, said)
+		}
+	}
 }
 
 // Clients of a version of the protocol that knows no sessions are answered without.
