@@ -30,6 +30,21 @@ func NewFor(c Config, h relayer, b Bounds) http.Handler {
 	return s.handler()
 }
 
+// Allotment is the room for the bodies of all users.
+type Allotment struct{ of *allotment }
+
+// NewAllotment returns one of so many bytes.
+func NewAllotment(size int) Allotment { return Allotment{newAllotment(size)} }
+
+// Take reports whether there were n bytes for a user, who has them then.
+func (a Allotment) Take(user memory.UserID, n int) bool { return a.of.take(user, n) }
+
+// Give takes n bytes back.
+func (a Allotment) Give(user memory.UserID, n int) { a.of.give(user, n) }
+
+// Known counts the users of whom there is a record.
+func (a Allotment) Known() int { return len(a.of.taken) }
+
 // The bounds of a body.
 const (
 	MaxBody   = maxBody
