@@ -27,7 +27,10 @@ import (
 // Telemetry is what a process measures. It is safe for concurrent use.
 type Telemetry struct {
 	// Meter is for host.Config.Meter, Tracer for host.Config.Tracer; Tracer is nil
-	// where nobody takes spans.
+	// where nobody takes spans. One metric has 2,000 combinations of labels at most,
+	// the SDK's own bound; what goes beyond is counted under otel_metric_overflow.
+	// Labels come from the configuration and from this program, so that only hundreds
+	// of agents and hands meet it.
 	Meter  metric.MeterProvider
 	Tracer trace.TracerProvider
 
@@ -35,11 +38,6 @@ type Telemetry struct {
 	tracers  *sdktrace.TracerProvider // nil where nobody takes spans
 	registry *prometheus.Registry
 }
-
-// seriesPerMetric bounds how many combinations of labels one metric has; what goes
-// beyond is counted under otel_metric_overflow. Labels come from the configuration
-// and from this program, so that only hundreds of agents and hands meet it.
-const seriesPerMetric = 2000
 
 // New starts to measure; version is the program's. Spans go to the collector that
 // the standard variables OTEL_EXPORTER_OTLP_ENDPOINT or
@@ -67,7 +65,7 @@ func New(ctx context.Context, version string) (_ *Telemetry, err error) {
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, fmt.Errorf("describe the process: %w", err)
 	}
-	t.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(described), sdkmetric.WithCardinalityLimit(seriesPerMetric))
+	t.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(described))
 	t.Meter = t.meters
 	if !takesSpans() {
 		return t, nil
