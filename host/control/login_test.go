@@ -159,6 +159,30 @@ func TestLoginsAreBounded(t *testing.T) {
 	}
 }
 
+// No script, no other site and, where the browser came over TLS, nobody on the way
+// reads a cookie (U6).
+func TestLoginCookie(t *testing.T) {
+	tokens := openTokens(t, filepath.Join(t.TempDir(), "tokens.json"))
+	secret, _, err := tokens.Create(memory.NewID[memory.UserID](), control.ScopeAdmin, monday)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logins := control.NewLogins(tokens, nil)
+	for _, secure := range []bool{false, true} {
+		cookie, err := logins.Login(secret, secure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := http.Cookie{
+			Name: control.LoginCookie, Value: cookie.Value, Path: "/", MaxAge: 12 * 60 * 60,
+			HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode,
+		}
+		if cookie.String() != want.String() {
+			t.Errorf("over TLS %t: %s, want %s", secure, cookie, &want)
+		}
+	}
+}
+
 // Cookies come from the machine's randomness alone, and have 256 bits of it.
 func TestCookiesAreRandom(t *testing.T) {
 	tokens := openTokens(t, filepath.Join(t.TempDir(), "tokens.json"))

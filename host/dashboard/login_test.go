@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -94,14 +95,32 @@ func TestLogin(t *testing.T) {
 	b.get("/").want(t, "after the token was revoked", http.StatusSeeOther)
 }
 
-// Behind a proxy that speaks TLS the browser says so itself.
+// Over TLS the cookie is for TLS alone, whether it is spoken here or by a proxy before
+// the server, where the browser says so itself; without TLS it would not come back.
 func TestLoginOverTLS(t *testing.T) {
 	h := open(t)
 	secret, _ := h.token(t, h.anna, control.ScopeAdmin)
-	b := h.visitor(t)
-	in := b.post("/login", url.Values{"token": {secret}}, "Origin", strings.Replace(h.url, "http://", "https://", 1)).want(t, "login", http.StatusSeeOther)
-	if cookie, err := http.ParseSetCookie(in.header.Get("Set-Cookie")); err != nil || !cookie.Secure {
-		t.Errorf("the cookie %s, %v", in.header.Get("Set-Cookie"), err)
+	direct := httptest.NewTLSServer(h.handler)
+	defer direct.Close()
+	overTLS := strings.Replace(h.url, "http://", "https://", 1)
+	for name, test := range map[string]struct {
+		url, origin string
+		client      *http.Client
+		secure      bool
+	}{
+		"without":                  {h.url, h.url, http.DefaultClient, false},
+		"without, and no origin":   {h.url, "", http.DefaultClient, false},
+		"to a proxy":               {h.url, overTLS, http.DefaultClient, true},
+		"to the server":            {direct.URL, direct.URL, direct.Client(), true},
+		"to the server, no origin": {direct.URL, "", direct.Client(), true},
+	} {
+		client := *test.client
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		b := &visitor{t: t, at: test.url, http: client}
+		in := b.post("/login", url.Values{"token": {secret}}, "Origin", test.origin).want(t, name, http.StatusSeeOther)
+		if cookie, err := http.ParseSetCookie(in.header.Get("Set-Cookie")); err != nil || cookie.Secure != test.secure {
+			t.Errorf("%s: the cookie %s, %v; want Secure %t", name, in.header.Get("Set-Cookie"), err, test.secure)
+		}
 	}
 }
 
