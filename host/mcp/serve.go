@@ -47,7 +47,7 @@ func (t patient) Connect(ctx context.Context) (sdk.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &patientConnection{Connection: c, closed: make(chan struct{})}, nil
+	return &patientConnection{Connection: c, owed: map[jsonrpc.ID]struct{}{}, closed: make(chan struct{})}, nil
 }
 
 type patientConnection struct {
@@ -56,9 +56,9 @@ type patientConnection struct {
 	closed  chan struct{}
 
 	mu sync.Mutex
-	// guarded by mu: how many calls have no answer yet, and, once nothing more comes,
-	// what is closed when all have.
-	owed    int
+	// guarded by mu: the calls that have no answer yet, and, once nothing more comes,
+	// what is closed when all have. One whose id another has meanwhile gets none.
+	owed    map[jsonrpc.ID]struct{}
 	settled chan struct{}
 }
 
@@ -67,7 +67,7 @@ func (c *patientConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	message, err := c.Connection.Read(ctx)
 	if r, ok := message.(*jsonrpc.Request); ok && err == nil && r.IsCall() {
 		c.mu.Lock()
-		c.owed++
+		c.owed[r.ID] = struct{}{}
 		c.mu.Unlock()
 	}
 	if errors.Is(err, io.EOF) {
@@ -79,11 +79,12 @@ func (c *patientConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
 // settle waits until all calls are answered.
 func (c *patientConnection) settle(ctx context.Context) {
 	c.mu.Lock()
+	if len(c.owed) == 0 {
+		c.mu.Unlock()
+		return
+	}
 	settled := make(chan struct{})
 	c.settled = settled
-	if c.owed <= 0 {
-		close(settled)
-	}
 	c.mu.Unlock()
 	enough := time.NewTimer(lastWords)
 	defer enough.Stop()
@@ -98,11 +99,12 @@ func (c *patientConnection) settle(ctx context.Context) {
 // Write implements sdk.Connection.
 func (c *patientConnection) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := c.Connection.Write(ctx, message)
-	if _, ok := message.(*jsonrpc.Response); ok {
+	if r, ok := message.(*jsonrpc.Response); ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.owed--; c.owed == 0 && c.settled != nil {
+		if delete(c.owed, r.ID); len(c.owed) == 0 && c.settled != nil {
 			close(c.settled)
+			c.settled = nil
 		}
 	}
 	return err

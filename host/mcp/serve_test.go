@@ -16,13 +16,19 @@ import (
 // It waits for longer than any call takes, and not for ever.
 func TestCallsAreAnsweredAtTheEnd(t *testing.T) {
 	s := serve(t)
+	// The call reads the clock, and then finds nothing.
+	const held = `{"jsonrpc": "2.0", "id": "held", "method": "tools/call", "params": {"name": "memory_topics", "arguments": {"agent": "nobody"}}}` + "\n"
+	const cancel = `{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "held"}}` + "\n"
 	for name, test := range map[string]struct {
+		asked    string
 		takes    time.Duration
 		answered bool
 	}{
-		"at once":      {0, true},
-		"late":         {14 * time.Second, true},
-		"out of bound": {16 * time.Second, false},
+		"at once":        {held, 0, true},
+		"late":           {held, 14 * time.Second, true},
+		"out of bound":   {held, 16 * time.Second, false},
+		"the same twice": {held + held, time.Second, true}, // which is an error of the client's
+		"cancelled":      {held + cancel, time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -33,9 +39,7 @@ func TestCallsAreAnsweredAtTheEnd(t *testing.T) {
 					<-release
 					return monday
 				}
-				// The call reads the clock, and then finds nothing.
-				in := initialize + "\n" + `{"jsonrpc": "2.0", "method": "notifications/initialized"}` + "\n" +
-					`{"jsonrpc": "2.0", "id": "held", "method": "tools/call", "params": {"name": "memory_topics", "arguments": {"agent": "nobody"}}}` + "\n"
+				in := initialize + "\n" + `{"jsonrpc": "2.0", "method": "notifications/initialized"}` + "\n" + test.asked
 				var out bytes.Buffer
 				start, ended := time.Now(), make(chan error, 1)
 				go func() { ended <- mcp.Serve(context.Background(), c, mcp.Lines(strings.NewReader(in), &out, 1<<20)) }()
