@@ -317,7 +317,25 @@ func TestHandList(t *testing.T) {
 	}
 }
 
-// Many hands and topics come in parts that together are the whole.
+// dream has the agent learn something of anna in a dream.
+func (s *system) dream(topics ...memory.NewTopic) {
+	s.t.Helper()
+	_, revision, err := s.host.Store().Topics(s.t.Context(), s.anna.ID, memory.TopicQuery{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	sessions, err := s.host.Store().Sessions(s.t.Context(), s.anna.ID, memory.SessionQuery{Limit: 1})
+	if err != nil || len(sessions) == 0 {
+		s.t.Fatal(len(sessions), err)
+	}
+	dream := memory.Dream{Agent: sessions[0].Agent, At: monday.Add(-time.Minute), Topics: topics}
+	if _, err := s.host.Store().CommitDream(s.t.Context(), s.anna.ID, revision, dream); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Many hands and topics come in parts that together are the whole, also where one
+// topic alone is too much for a part.
 func TestListsComeInParts(t *testing.T) {
 	s := serve(t, func(c *host.Config, _ *mcp.Config) {
 		hand := c.Hands["calendar"]
@@ -332,13 +350,18 @@ func TestListsComeInParts(t *testing.T) {
 	for i := range 60 {
 		s.remember(fmt.Sprintf("topic %02d", i), strings.Repeat("It is so. ", 60))
 	}
+	var much []memory.NewTopic
+	for i := range 12 {
+		much = append(much, memory.NewTopic{Name: "much", Content: fmt.Sprint(i, ": ", strings.Repeat("\u6f22", 600))})
+	}
+	s.dream(much...)
 	session := s.pipe(s.anna.ID)
 	for tool, test := range map[string]struct {
 		entry *regexp.Regexp
 		want  int
 	}{
 		"hand_list":     {regexp.MustCompile(`(?m)^(calendar|weather|hand-\d):$`), 7},
-		"memory_topics": {regexp.MustCompile(`(?m)^(coffee|work|topic \d\d):$`), 62},
+		"memory_topics": {regexp.MustCompile(`(?m)^(coffee|much|work|topic \d\d):$`), 63},
 	} {
 		seen, after, parts := map[string]bool{}, "", 0
 		for {
@@ -361,6 +384,10 @@ func TestListsComeInParts(t *testing.T) {
 		if len(seen) != test.want || parts < 2 {
 			t.Errorf("%s told %d of %d in %d parts", tool, len(seen), test.want, parts)
 		}
+	}
+	text, _ := call(t, session, "memory_topics", `{"after": "coffee"}`)
+	if rest := fmt.Sprintf("- and %d more\n", len(much)-strings.Count(text, ": \u6f22")); !strings.Contains(text, rest) {
+		t.Errorf("of much there is no %q in %s", rest, text)
 	}
 }
 

@@ -56,3 +56,26 @@ func TestCallsAreAnsweredAtTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// A call takes at most 10 s, whatever it waits for.
+func TestCallsTakeBoundedTime(t *testing.T) {
+	s := serve(t)
+	for takes, want := range map[time.Duration]string{9 * time.Second: "Nothing is remembered here.", 11 * time.Second: "the tool failed"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := s.config
+			c.User = func(context.Context) memory.UserID { return s.bert.ID }
+			c.Now = func() time.Time {
+				<-time.After(takes)
+				return monday
+			}
+			in := initialize + "\n" + `{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "memory_topics"}}` + "\n"
+			var out bytes.Buffer
+			if err := mcp.Serve(context.Background(), c, mcp.Lines(strings.NewReader(in), &out, 1<<20)); err != nil {
+				t.Error(err)
+			}
+			if said := out.String(); !strings.Contains(said, want) {
+				t.Errorf("after %v: %s", takes, said)
+			}
+		})
+	}
+}

@@ -180,6 +180,10 @@ const topicsParameters = `{
   "additionalProperties": false
 }`
 
+// topicsTimeout is how long the topics may take to be read: as long as a call of the
+// host's own tools.
+const topicsTimeout = 10 * time.Second
+
 type topicsInput struct {
 	Topic string `json:"topic"`
 	Agent string `json:"agent"`
@@ -190,6 +194,8 @@ type topicsInput struct {
 // somebody whom the user quoted, and put into words by a model: it is external to
 // whoever reads it here.
 func (p *person) listTopics(ctx context.Context, raw json.RawMessage) answer {
+	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
+	defer cancel()
 	text, err := p.topics(ctx, raw)
 	if err != nil {
 		return p.refused(topicsName, err)
@@ -235,7 +241,8 @@ func (p *person) topics(ctx context.Context, raw json.RawMessage) (string, error
 	return oneTopic(memory.WithHistory(q.Name, topics, p.now())), nil
 }
 
-// allTopics lists topics, those behind after, as long as there is room.
+// allTopics lists topics, those behind after, as long as there is room. Of one that
+// is too much alone it tells what there is room for, lest the list should end there.
 func allTopics(topics []memory.Remembered, after string) string {
 	topics = slices.Clone(topics)
 	slices.SortFunc(topics, func(a, b memory.Remembered) int { return strings.Compare(a.Name, b.Name) })
@@ -246,16 +253,21 @@ func allTopics(topics []memory.Remembered, after string) string {
 	var text strings.Builder
 	left := roomTokens
 	for i, t := range topics[first:] {
-		var entry strings.Builder
-		fmt.Fprintf(&entry, "%s:\n", t.Name)
-		for _, item := range t.Items {
-			fmt.Fprintf(&entry, "- %s (%s)\n", item.Content, holding(item))
+		entry := t.Name + ":\n"
+		size := tokens.Estimate(entry)
+		for n, item := range t.Items {
+			line := fmt.Sprintf("- %s (%s)\n", item.Content, holding(item))
+			if size += tokens.Estimate(line); size > roomTokens {
+				entry += fmt.Sprintf("- and %d more\n", len(t.Items)-n)
+				break
+			}
+			entry += line
 		}
-		if left -= tokens.Estimate(entry.String()); left < 0 && i > 0 {
+		if left -= size; left < 0 && i > 0 {
 			fmt.Fprintf(&text, "%d more: call again with after %q.", len(topics)-first-i, topics[first+i-1].Name)
 			break
 		}
-		text.WriteString(entry.String())
+		text.WriteString(entry)
 	}
 	return text.String()
 }
