@@ -2,13 +2,16 @@ package mcp_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"pgregory.net/rapid"
 
 	"github.com/gloveboxhq/glovebox/host/mcp"
 )
@@ -92,4 +95,48 @@ func TestLinesTakeBoundedMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Messages of any length come through as long as each is below the limit, however
+// they come in pieces and whatever is between them.
+func TestLinesOfAnyLength(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const limit, shortest = 6000, len(`{"jsonrpc":"2.0","method":""}`)
+		var in bytes.Buffer
+		var want []int
+		refused := 0
+		for range rapid.IntRange(1, 12).Draw(t, "lines") {
+			size := rapid.OneOf(rapid.IntRange(shortest+1, limit+20), rapid.IntRange(limit-2, limit+2), rapid.SampledFrom([]int{511, 512, 1536, 4095, 4096})).Draw(t, "size")
+			in.WriteString(`{"jsonrpc":"2.0","method":"` + strings.Repeat("m", size-shortest) + `"}`)
+			in.WriteString(rapid.SampledFrom([]string{"\n", "\r\n", "\n\n", " \n\r\n", "\nx\n"}).Draw(t, "end"))
+			if size < limit {
+				want = append(want, size-shortest)
+			} else {
+				refused++
+			}
+		}
+		refused += strings.Count(in.String(), "\nx\n")
+		var from io.Reader = &in
+		if rapid.Bool().Draw(t, "bytewise") {
+			from = iotest.OneByteReader(from)
+		}
+		var out bytes.Buffer
+		c, err := mcp.Lines(from, &out, limit).Connect(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for i, size := range want {
+			m, err := c.Read(context.Background())
+			if r, ok := m.(*jsonrpc.Request); err != nil || !ok || len(r.Method) != size {
+				t.Fatalf("message %d of %v: %v, %v", i, want, m, err)
+			}
+		}
+		if _, err := c.Read(context.Background()); err != io.EOF {
+			t.Errorf("at the end: %v", err)
+		}
+		if n := strings.Count(out.String(), "\n"); n != refused {
+			t.Errorf("%d are refused, want %d", n, refused)
+		}
+	})
 }
