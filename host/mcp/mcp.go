@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,8 +128,11 @@ func (p *person) refresh(ctx context.Context) error {
 	if reflect.DeepEqual(tools, p.offered) {
 		return nil
 	}
+	// What stays is replaced, and never gone: calls run meanwhile.
 	for _, t := range p.offered {
-		p.server.RemoveTools(t.Name)
+		if !slices.ContainsFunc(tools, func(stays llm.Tool) bool { return stays.Name == t.Name }) {
+			p.server.RemoveTools(t.Name)
+		}
 	}
 	for _, t := range tools {
 		p.add(definition(t.Name, t.Description, t.Parameters), func(ctx context.Context, input json.RawMessage) answer {

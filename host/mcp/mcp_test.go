@@ -571,6 +571,43 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// A reload takes no tool away, not even for a moment, that is there before and after.
+func TestReloadKeepsTools(t *testing.T) {
+	var config host.Config
+	s := serve(t, func(c *host.Config, _ *mcp.Config) { config = *c })
+	reloading, calling := s.dial(s.byAnna), s.dial(s.byAnna)
+	done := make(chan struct{})
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					if _, err := calling.CallTool(t.Context(), &sdk.CallToolParams{Name: "memory_describe"}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range 60 {
+		hand := s.hand
+		hand.Prompts = map[string]string{fmt.Sprintf("prompt-%d", i): "What is on?"}
+		config.Hands = map[string]host.HandConfig{"calendar": hand}
+		if _, err := s.host.Reload(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reloading.ListTools(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	calls.Wait()
+}
+
 // FuzzTools: whatever the arguments are, the answer is a result of bounded size
 // whose markers are frames.
 func FuzzTools(f *testing.F) {
