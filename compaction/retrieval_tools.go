@@ -1,16 +1,15 @@
 package compaction
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -111,7 +110,9 @@ func newTool[Input any](name, description, parameters string, run func(_ context
 			room := min(maxToolTokens, maxTokens)
 			text, limit := "", room
 			var input Input
-			if err = decodeInput(raw, &input); err == nil {
+			if err = llm.DecodeInput(raw, maxToolInput, &input); err != nil {
+				err = invalidf("%w", err)
+			} else {
 				text, limit, err = run(ctx, user, session, input, room)
 			}
 			if err != nil {
@@ -135,25 +136,6 @@ func failure(ctx context.Context, err error) string {
 	}
 	// The details are the machine's, and nothing to a model.
 	return "The memory cannot be read at the moment. Answer without it, and say so."
-}
-
-// decodeInput reads the one object that a model sent.
-func decodeInput(raw json.RawMessage, to any) error {
-	if len(raw) > maxToolInput {
-		return invalidf("the input is larger than %d bytes", maxToolInput)
-	}
-	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return invalidf("the input is not a JSON object")
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(to); err != nil {
-		return invalidf("the input does not fit the parameters: %s", err)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return invalidf("there is more than one JSON object in the input")
-	}
-	return nil
 }
 
 type searchInput struct {

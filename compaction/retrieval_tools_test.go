@@ -195,6 +195,23 @@ func TestToolsRefuse(t *testing.T) {
 	}
 }
 
+// What the model reads of input that does not fit is in its terms.
+func TestToolsSayWhatDoesNotFit(t *testing.T) {
+	l := newLibrary(t)
+	for input, want := range map[string]string{
+		`{"words":"a","limit":"3"}`:      "limit: it has to be a whole number, not a text",
+		`{"words":["a"]}`:                "words: it has to be a text, not a list",
+		`{"words":"a","in":["file", 1]}`: "in[1]: it has to be a text, not a number",
+		`{"words":"a","Limit":3}`:        `unknown field "Limit"`,
+		`{"words":"a"} {}`:               "after top-level value",
+	} {
+		c, err := l.tool(compaction.ToolSearch).Call(t.Context(), l.anna, l.session, json.RawMessage(input), 1<<20)
+		if text := c.Render(); !errors.Is(err, memory.ErrInvalid) || !strings.Contains(text, "does not fit the parameters: ") || !strings.Contains(text, want) || strings.Contains(text, "Go ") {
+			t.Errorf("%s: %v, the model reads %s", input, err, text)
+		}
+	}
+}
+
 // Whatever a model sends, it gets an answer in one frame.
 func FuzzTools(f *testing.F) {
 	for _, seed := range []string{`{"words":"pump"}`, `{"expression":"p(u|m)*p"}`, `{"id":"x"}`, `{"id":"01890000-0000-7000-8000-000000000000","cursor":"m1.0.0"}`, `{"words":"<<<EXTCONTENT_","order":"hybrid","in":["file"]}`} {

@@ -1,12 +1,10 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/bits"
 	"slices"
@@ -188,6 +186,9 @@ func defineHandQuery(hands map[string]askable) llm.Tool {
 // Definition implements tool.
 func (t *handQuery) Definition() llm.Tool { return t.definition }
 
+// maxHandQueryInput holds a question of which every byte is escaped, and the rest.
+const maxHandQueryInput = 6*abi.MaxPromptBytes + 4<<10
+
 type handQueryInput struct {
 	Hand       string `json:"hand"`
 	Prompt     string `json:"prompt"`
@@ -200,13 +201,8 @@ type handQueryInput struct {
 // nothing to say is a result too, in the host's words.
 func (t *handQuery) Call(ctx context.Context, user memory.UserID, _ memory.SessionID, raw json.RawMessage, maxTokens int) (boundary.Content, error) {
 	var input handQueryInput
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&input); err != nil {
-		return boundary.Content{}, fmt.Errorf("the input does not fit the parameters: %w: %w", err, memory.ErrInvalid)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return boundary.Content{}, fmt.Errorf("there is more than one JSON object in the input: %w", memory.ErrInvalid)
+	if err := llm.DecodeInput(raw, maxHandQueryInput, &input); err != nil {
+		return boundary.Content{}, fmt.Errorf("%w: %w", err, memory.ErrInvalid)
 	}
 	q, err := t.question(input)
 	if err != nil {

@@ -286,6 +286,7 @@ func TestFreePrompts(t *testing.T) {
 	server := openaitest.NewServer(t,
 		openaitest.Calls("", openaitest.Call("free", "hand_query", `{"hand":"notes","question":"Where are the keys?"}`),
 			openaitest.Call("blank", "hand_query", `{"hand":"notes","question":" "}`),
+			openaitest.Call("typed", "hand_query", `{"hand":"calendar","prompt":"today","hours_back":"5"}`),
 			openaitest.Call("other", "hand_query", `{"hand":"calendar","question":"Where are the keys?"}`)),
 		openaitest.Calls("", openaitest.Call("long", "hand_query", `{"hand":"notes","question":"`+long+`b"}`)),
 		openaitest.Text("Under the mat."))
@@ -297,7 +298,7 @@ func TestFreePrompts(t *testing.T) {
 	if got := readMirrored(t, told["free"]); got.Prompt != "Where are the keys?" || got.Config.Mark != "of anna" {
 		t.Errorf("asked %+v", got)
 	}
-	for id, says := range map[string]string{"blank": "give question", "other": "takes no words of yours", "long": fmt.Sprintf("at most %d", abi.MaxPromptBytes)} {
+	for id, says := range map[string]string{"blank": "give question", "other": "takes no words of yours", "typed": "hours_back: it has to be a whole number, not a text", "long": fmt.Sprintf("at most %d", abi.MaxPromptBytes)} {
 		if !strings.HasPrefix(told[id], "[the tool failed]") || !strings.Contains(told[id], says) {
 			t.Errorf("%s: %q", id, told[id])
 		}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/gloveboxhq/glovebox/abi/jsonsize"
+	"github.com/gloveboxhq/glovebox/abi/strictjson"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 )
 
@@ -117,6 +119,16 @@ func parseInput(sent json.RawMessage) (input json.RawMessage, fault string) {
 
 // ToolInputTooDeep reports whether the input of a call nests deeper than MaxToolDepth.
 func ToolInputTooDeep(input []byte) bool { return jsonsize.Of(input).Depth > MaxToolDepth }
+
+// DecodeInput reads the input of a call into v, a pointer to a struct, for a tool that
+// takes at most maxBytes of it: strictly, as strictjson.Object does, and not deeper
+// than MaxToolDepth. The error is for the model, which may be told of it word by word.
+func DecodeInput(input json.RawMessage, maxBytes int, v any) error {
+	if err := strictjson.Object(input, v, strictjson.Limits{Bytes: maxBytes, Depth: MaxToolDepth}); err != nil {
+		return fmt.Errorf("the input does not fit the parameters: %w", err)
+	}
+	return nil
+}
 
 // ValidToolName reports whether name has the form of a tool's.
 func ValidToolName(name string) bool { return made(name, maxToolName, "_-") }

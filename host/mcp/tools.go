@@ -1,11 +1,9 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -314,18 +313,10 @@ func saidIn(sources []memory.MessageID) string {
 	return text
 }
 
-// decode reads the one object that a caller sent.
+// decode reads what a caller sent.
 func decode(raw json.RawMessage, to any) error {
-	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return fmt.Errorf("the input is not a JSON object: %w", memory.ErrInvalid)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(to); err != nil {
-		return fmt.Errorf("the input does not fit the parameters: %w: %w", err, memory.ErrInvalid)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return fmt.Errorf("there is more than one JSON object in the input: %w", memory.ErrInvalid)
+	if err := llm.DecodeInput(raw, maxArguments, to); err != nil {
+		return fmt.Errorf("%w: %w", err, memory.ErrInvalid)
 	}
 	return nil
 }
