@@ -200,15 +200,20 @@ var (
 	unmarshaler     = reflect.TypeFor[json.Unmarshaler]()
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 	timeType        = reflect.TypeFor[time.Time]()
+	rawType         = reflect.TypeFor[json.RawMessage]()
 )
 
-// value reads the value that comes next. A nil type takes all.
+// value reads the value that comes next. A nil type takes all. Null fits every type, as
+// it does for encoding/json.
 func (w *walk) value(t reflect.Type, path string) *Error {
 	mayBeNil := false
 	for t != nil && t.Kind() == reflect.Pointer {
 		t, mayBeNil = t.Elem(), true
 	}
-	if t == nil || t.Kind() == reflect.Interface || implements(t, unmarshaler) || implements(t, textUnmarshaler) {
+	switch {
+	case t == nil || t == rawType || t.Kind() == reflect.Interface:
+		return w.skip()
+	case implements(t, unmarshaler) || implements(t, textUnmarshaler):
 		return w.itself(t, path, mayBeNil)
 	}
 	token, err := w.decoder.Token()
@@ -244,13 +249,32 @@ func (w *walk) value(t reflect.Type, path string) *Error {
 	return nil
 }
 
+// skip passes over a value, however large, without keeping it.
+func (w *walk) skip() *Error {
+	for depth := 0; ; {
+		token, err := w.decoder.Token()
+		if err != nil {
+			return unreadable(err)
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth == 0 {
+			return nil
+		}
+	}
+}
+
 // itself reads a value that its type decodes.
 func (w *walk) itself(t reflect.Type, path string, mayBeNil bool) *Error {
 	var raw json.RawMessage
 	if err := w.decoder.Decode(&raw); err != nil {
 		return unreadable(err)
 	}
-	if t == nil || t.Kind() == reflect.Interface || mayBeNil && string(raw) == "null" {
+	if mayBeNil && string(raw) == "null" {
 		return nil
 	}
 	err := json.Unmarshal(raw, reflect.New(t).Interface())

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/gloveboxhq/glovebox/abi/strictjson"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/transfer"
 )
@@ -262,7 +263,7 @@ func (s *server) importMemory(w http.ResponseWriter, r *http.Request, at place) 
 	defer done()
 	report, err := transfer.ImportMemory(r.Context(), s.store, at.user.ID, body)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return refuse(http.StatusBadRequest, "body: "+plainJSONError(wrong))
+		return refuse(http.StatusBadRequest, "body: "+strictjson.ExplainType(wrong).Error())
 	} else if err != nil {
 		return err
 	}

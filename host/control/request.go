@@ -10,18 +10,17 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/gloveboxhq/glovebox/abi/strictjson"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
-// maxBody bounds the body of every request but an import.
-const maxBody = 1 << 20
+// maxBody bounds the body of every request but an import, maxDepth how deep it nests.
+const maxBody, maxDepth = 1 << 20, 16
 
 const jsonType = "application/json"
 
@@ -45,48 +44,8 @@ func readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	if err != nil {
 		return err
 	}
-	if !utf8.Valid(data) {
-		return refuse(http.StatusBadRequest, "body: it is not UTF-8")
-	}
-	if err := decodeStrictly(bytes.NewReader(data), v); err != nil {
-		return refuse(http.StatusBadRequest, "body: "+plainJSONError(err))
-	}
-	if err := namedExactly(data, v); err != nil {
+	if err := strictjson.Object(data, v, strictjson.Limits{Bytes: maxBody, Depth: maxDepth}); err != nil {
 		return refuse(http.StatusBadRequest, "body: "+err.Error())
-	}
-	return nil
-}
-
-// namedExactly refuses an object that names a field twice or in other letters than
-// v does, both of which decoding passes over. Data has been decoded into v, a
-// pointer to a struct without structs in it.
-func namedExactly(data []byte, v any) error {
-	known := map[string]bool{}
-	for field := range reflect.TypeOf(v).Elem().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		known[name] = true
-	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
-		return err // null
-	}
-	for seen := map[string]bool{}; decoder.More(); {
-		token, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		name, _ := token.(string)
-		if !known[name] {
-			return fmt.Errorf("unknown field %q", name)
-		}
-		if seen[name] {
-			return fmt.Errorf("the field %q is there twice", name)
-		}
-		seen[name] = true
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -122,41 +81,6 @@ func (b received) Read(p []byte) (int, error) {
 		return n, refuse(http.StatusRequestTimeout, "the body took too long to come")
 	}
 	return n, refuse(http.StatusBadRequest, "body: it did not come whole")
-}
-
-// decodeStrictly reads exactly one JSON value, without fields that v does not
-// have.
-func decodeStrictly(r io.Reader, v any) error {
-	decoder := json.NewDecoder(r)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(v); err != nil {
-		return err
-	}
-	if _, err := decoder.Token(); err == io.EOF {
-		return nil
-	}
-	return errors.New("something stands after the JSON value")
-}
-
-// plainJSONError says what is wrong without the names of Go.
-func plainJSONError(err error) string {
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Sprintf("%s is of the wrong type: %s", nameOr(wrong.Field, "the value"), wrong.Value)
-	}
-	if _, wrong := errors.AsType[*time.ParseError](err); wrong || strings.HasPrefix(err.Error(), "Time.UnmarshalJSON") {
-		return "a time is a string such as 2030-12-31T18:00:00Z"
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return "it ends too early"
-	}
-	return strings.TrimPrefix(err.Error(), "json: ")
-}
-
-func nameOr(name, otherwise string) string {
-	if name == "" {
-		return otherwise
-	}
-	return strconv.Quote(name)
 }
 
 // query reads the parameters of a request, of which it knows those that are asked

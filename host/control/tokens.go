@@ -308,6 +308,20 @@ func parseTokens(data []byte) ([]storedToken, error) {
 	return file.Tokens, nil
 }
 
+// decodeStrictly reads exactly one JSON value, without fields that v does not
+// have.
+func decodeStrictly(r io.Reader, v any) error {
+	decoder := json.NewDecoder(r)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(v); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err == io.EOF {
+		return nil
+	}
+	return errors.New("something stands after the JSON value")
+}
+
 // change replaces the file, by nobody else meanwhile.
 func (t *Tokens) change(edit func([]storedToken) ([]storedToken, error)) (err error) {
 	t.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/abi/jsonsize"
+	"github.com/gloveboxhq/glovebox/abi/strictjson"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -149,8 +150,9 @@ func decode(data []byte, v any) error {
 	if f, ok := errors.AsType[*fault](err); ok {
 		return f
 	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return badf(wrong.Field, "a %s cannot stand there", kindOf(wrong))
+	wrong := strictjson.Explain(data, v, err)
+	if wrong.Path == "" {
+		return badf("", "the body: %s", wrong.Problem)
 	}
-	return badf("", "the body is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+	return badf(wrong.Path, "%s", wrong.Problem)
 }

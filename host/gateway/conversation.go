@@ -5,9 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"strings"
 
+	"github.com/gloveboxhq/glovebox/abi/strictjson"
 	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
@@ -21,22 +21,14 @@ import (
 // part decodes a part of a body, which stands at that place.
 func part(raw json.RawMessage, at string, v any) error {
 	err := json.Unmarshal(raw, v)
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		if wrong.Field != "" {
-			at += "." + wrong.Field
-		}
-		return badf(at, "a %s cannot stand there", kindOf(wrong))
+	if err == nil {
+		return nil
 	}
-	if err != nil {
-		return badf(at, "it is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+	wrong := strictjson.Explain(raw, v, err)
+	if wrong.Path != "" && wrong.Path[0] != '[' {
+		at += "."
 	}
-	return nil
-}
-
-// kindOf is the kind of value that stands where another should, without the value.
-func kindOf(wrong *json.UnmarshalTypeError) string {
-	kind, _, _ := strings.Cut(wrong.Value, " ")
-	return kind
+	return badf(at+wrong.Path, "%s", wrong.Problem)
 }
 
 // isThere reports whether a field was sent, and is not null.

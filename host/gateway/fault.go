@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -191,9 +192,12 @@ type anthropicDetails struct {
 	ErrorCode string `json:"error_code"`
 }
 
+// numbered is an element in a place, for which Anthropic writes messages.2.content.
+var numbered = regexp.MustCompile(`\[([0-9]+)\]`)
+
 func (anthropic) fault(f *fault, request string) any {
 	e := anthropicError{Type: "error", RequestID: orNull(request)}
-	e.Error.Message = f.Error()
+	e.Error.Message = (&fault{param: numbered.ReplaceAllString(f.param, ".$1"), message: f.message}).Error()
 	if f.code != "" {
 		e.Error.Details = &anthropicDetails{f.code}
 	}

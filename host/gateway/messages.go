@@ -127,7 +127,7 @@ func (r *messagesRequest) drafts() ([]memory.Draft, error) {
 	names := map[string]string{} // of the tools, by the ids of their calls
 	var all []memory.Draft
 	for i, m := range r.Messages {
-		at := fmt.Sprintf("messages.%d", i)
+		at := fmt.Sprintf("messages[%d]", i)
 		blocks, err := messagesBlocks(m.Content, at+".content")
 		if err != nil {
 			return nil, err
@@ -173,7 +173,7 @@ func messagesOfUser(blocks []messagesBlock, names map[string]string, at string) 
 	var drafts []memory.Draft
 	var said []memory.Block
 	for i, b := range blocks {
-		at := fmt.Sprintf("%s.%d", at, i)
+		at := fmt.Sprintf("%s[%d]", at, i)
 		switch b.Type {
 		case "text":
 			if !isBlank(b.Text) {
@@ -214,7 +214,7 @@ func messagesOfAssistant(blocks []messagesBlock, names map[string]string, at str
 	var said []memory.Block
 	thought := false
 	for i, b := range blocks {
-		at := fmt.Sprintf("%s.%d", at, i)
+		at := fmt.Sprintf("%s[%d]", at, i)
 		switch b.Type {
 		case "text":
 			if !isBlank(b.Text) {
@@ -278,7 +278,7 @@ func messagesText(raw json.RawMessage, at string) (string, error) {
 	var texts []string
 	for i, b := range blocks {
 		if b.Type != "text" {
-			return "", badf(fmt.Sprintf("%s.%d.type", at, i), "%s is not text", shortQuote(b.Type))
+			return "", badf(fmt.Sprintf("%s[%d].type", at, i), "%s is not text", shortQuote(b.Type))
 		}
 		if !isBlank(b.Text) {
 			texts = append(texts, b.Text)
@@ -298,7 +298,7 @@ func messagesResult(raw json.RawMessage, at string) (text string, images []memor
 	}
 	var texts []string
 	for i, b := range blocks {
-		at := fmt.Sprintf("%s.%d", at, i)
+		at := fmt.Sprintf("%s[%d]", at, i)
 		switch b.Type {
 		case "text":
 			texts = append(texts, b.Text)
@@ -334,7 +334,7 @@ func messagesImage(b messagesBlock, at string) (memory.Block, error) {
 func (r *messagesRequest) tools(c *host.Conversation) error {
 	names := map[string]bool{}
 	for i, t := range r.Tools {
-		at := fmt.Sprintf("tools.%d", i)
+		at := fmt.Sprintf("tools[%d]", i)
 		if t.Type != "" && t.Type != "custom" {
 			return unsupportedf(at+".type", "a tool of type %s is the provider's to run: only the client's own are understood here", shortQuote(t.Type))
 		}

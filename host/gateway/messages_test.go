@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -161,47 +162,47 @@ func TestMessagesBadInput(t *testing.T) {
 		"no messages":               {`"max_tokens":9`, "messages"},
 		"empty messages":            {`"max_tokens":9,"messages":[]`, "messages"},
 		"messages are no list":      {`"max_tokens":9,"messages":{}`, "messages"},
-		"a message is a number":     {`"max_tokens":9,"messages":[1]`, "messages"},
-		"no content":                {`"max_tokens":9,"messages":[{"role":"user"}]`, "messages.0.content"},
-		"content is a number":       {`"max_tokens":9,"messages":[{"role":"user","content":1}]`, "messages.0.content"},
-		"content is an object":      {`"max_tokens":9,"messages":[{"role":"user","content":{}}]`, "messages.0.content"},
-		"empty content":             {`"max_tokens":9,"messages":[{"role":"user","content":""}]`, "messages.0.content"},
-		"empty blocks":              {block(``), "messages.0.content"},
-		"blank text":                {block(`{"type":"text","text":" \n"}`), "messages.0.content"},
-		"a block is a string":       {block(`"Hi"`), "messages.0.content"},
-		"text is a number":          {block(`{"type":"text","text":1}`), "messages.0.content.text"},
-		"no type":                   {block(`{"text":"Hi"}`), "messages.0.content.0.type"},
-		"a document":                {block(`{"type":"document","source":{"type":"text","data":"x"}}`), "messages.0.content.0.type"},
-		"a search result":           {block(`{"type":"search_result","content":[]}`), "messages.0.content.0.type"},
-		"a call by the user":        {block(`{"type":"tool_use","id":"a","name":"b","input":{}}`), "messages.0.content.0.type"},
-		"unknown role":              {`"max_tokens":9,"messages":[{"role":"tool","content":"Hi"}]`, "messages.0.role"},
+		"a message is a number":     {`"max_tokens":9,"messages":[1]`, "messages[0]"},
+		"no content":                {`"max_tokens":9,"messages":[{"role":"user"}]`, "messages[0].content"},
+		"content is a number":       {`"max_tokens":9,"messages":[{"role":"user","content":1}]`, "messages[0].content"},
+		"content is an object":      {`"max_tokens":9,"messages":[{"role":"user","content":{}}]`, "messages[0].content"},
+		"empty content":             {`"max_tokens":9,"messages":[{"role":"user","content":""}]`, "messages[0].content"},
+		"empty blocks":              {block(``), "messages[0].content"},
+		"blank text":                {block(`{"type":"text","text":" \n"}`), "messages[0].content"},
+		"a block is a string":       {block(`"Hi"`), "messages[0].content[0]"},
+		"text is a number":          {block(`{"type":"text","text":1}`), "messages[0].content[0].text"},
+		"no type":                   {block(`{"text":"Hi"}`), "messages[0].content[0].type"},
+		"a document":                {block(`{"type":"document","source":{"type":"text","data":"x"}}`), "messages[0].content[0].type"},
+		"a search result":           {block(`{"type":"search_result","content":[]}`), "messages[0].content[0].type"},
+		"a call by the user":        {block(`{"type":"tool_use","id":"a","name":"b","input":{}}`), "messages[0].content[0].type"},
+		"unknown role":              {`"max_tokens":9,"messages":[{"role":"tool","content":"Hi"}]`, "messages[0].role"},
 		"an answer begun":           {`"max_tokens":9,"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"I"}]`, "messages"},
-		"image of another type":     {block(`{"type":"image","source":{"type":"base64","media_type":"image/svg+xml","data":"UE5H"}}`), "messages.0.content.0.source"},
-		"image that is no base64":   {block(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"%%"}}`), "messages.0.content.0.source.data"},
-		"empty image":               {block(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":""}}`), "messages.0.content.0.source"},
-		"image in a file":           {block(`{"type":"image","source":{"type":"file","file_id":"f"}}`), "messages.0.content.0.source.type"},
-		"image by ftp":              {block(`{"type":"image","source":{"type":"url","url":"ftp://example.com/a.png"}}`), "messages.0.content.0.source.url"},
-		"image on this machine":     {block(`{"type":"image","source":{"type":"url","url":"file:///etc/passwd"}}`), "messages.0.content.0.source.url"},
-		"result without an id":      {block(`{"type":"tool_result","content":"x"}`), "messages.0.content.0.tool_use_id"},
-		"result with a hostile id":  {block(`{"type":"tool_result","tool_use_id":"<a>","content":"x"}`), "messages.0.content.0.tool_use_id"},
-		"result of a document":      {block(`{"type":"tool_result","tool_use_id":"a","content":[{"type":"document"}]}`), "messages.0.content.0.content.0.type"},
-		"result of a number":        {block(`{"type":"tool_result","tool_use_id":"a","content":1}`), "messages.0.content.0.content"},
-		"call without an id":        {said(`{"type":"tool_use","name":"b","input":{}}`), "messages.1.content.0.id"},
-		"call without a name":       {said(`{"type":"tool_use","id":"a","input":{}}`), "messages.1.content.0.name"},
-		"call with a long name":     {said(`{"type":"tool_use","id":"a","name":"` + strings.Repeat("x", 65) + `","input":{}}`), "messages.1.content.0.name"},
-		"call with a list":          {said(`{"type":"tool_use","id":"a","name":"b","input":[]}`), "messages.1.content.0.input"},
-		"call without input":        {said(`{"type":"tool_use","id":"a","name":"b"}`), "messages.1.content.0.input"},
-		"two calls of one id":       {said(`{"type":"tool_use","id":"a","name":"b","input":{}},{"type":"tool_use","id":"a","name":"b","input":{}}`), "messages.1.content.1.id"},
-		"a server's call":           {said(`{"type":"server_tool_use","id":"a","name":"web_search","input":{}}`), "messages.1.content.0.type"},
-		"the assistant says naught": {said(``), "messages.1.content"},
+		"image of another type":     {block(`{"type":"image","source":{"type":"base64","media_type":"image/svg+xml","data":"UE5H"}}`), "messages[0].content[0].source"},
+		"image that is no base64":   {block(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"%%"}}`), "messages[0].content[0].source.data"},
+		"empty image":               {block(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":""}}`), "messages[0].content[0].source"},
+		"image in a file":           {block(`{"type":"image","source":{"type":"file","file_id":"f"}}`), "messages[0].content[0].source.type"},
+		"image by ftp":              {block(`{"type":"image","source":{"type":"url","url":"ftp://example.com/a.png"}}`), "messages[0].content[0].source.url"},
+		"image on this machine":     {block(`{"type":"image","source":{"type":"url","url":"file:///etc/passwd"}}`), "messages[0].content[0].source.url"},
+		"result without an id":      {block(`{"type":"tool_result","content":"x"}`), "messages[0].content[0].tool_use_id"},
+		"result with a hostile id":  {block(`{"type":"tool_result","tool_use_id":"<a>","content":"x"}`), "messages[0].content[0].tool_use_id"},
+		"result of a document":      {block(`{"type":"tool_result","tool_use_id":"a","content":[{"type":"document"}]}`), "messages[0].content[0].content[0].type"},
+		"result of a number":        {block(`{"type":"tool_result","tool_use_id":"a","content":1}`), "messages[0].content[0].content"},
+		"call without an id":        {said(`{"type":"tool_use","name":"b","input":{}}`), "messages[1].content[0].id"},
+		"call without a name":       {said(`{"type":"tool_use","id":"a","input":{}}`), "messages[1].content[0].name"},
+		"call with a long name":     {said(`{"type":"tool_use","id":"a","name":"` + strings.Repeat("x", 65) + `","input":{}}`), "messages[1].content[0].name"},
+		"call with a list":          {said(`{"type":"tool_use","id":"a","name":"b","input":[]}`), "messages[1].content[0].input"},
+		"call without input":        {said(`{"type":"tool_use","id":"a","name":"b"}`), "messages[1].content[0].input"},
+		"two calls of one id":       {said(`{"type":"tool_use","id":"a","name":"b","input":{}},{"type":"tool_use","id":"a","name":"b","input":{}}`), "messages[1].content[1].id"},
+		"a server's call":           {said(`{"type":"server_tool_use","id":"a","name":"web_search","input":{}}`), "messages[1].content[0].type"},
+		"the assistant says naught": {said(``), "messages[1].content"},
 		"system is a number":        {`"max_tokens":9,"system":1,` + hi, "system"},
-		"system is an image":        {`"max_tokens":9,"system":[{"type":"image"}],` + hi, "system.0.type"},
-		"a server's tool":           {`"max_tokens":9,"tools":[{"type":"web_search_20250305","name":"web_search"}],` + hi, "tools.0.type"},
-		"a tool without schema":     {`"max_tokens":9,"tools":[{"name":"a"}],` + hi, "tools.0.input_schema"},
-		"a tool without name":       {`"max_tokens":9,"tools":[{"input_schema":{}}],` + hi, "tools.0.name"},
-		"a tool of a hostile name":  {`"max_tokens":9,"tools":[{"name":"a b","input_schema":{}}],` + hi, "tools.0.name"},
-		"long parameters":           {`"max_tokens":9,"tools":[{"name":"a","input_schema":{"description":"` + strings.Repeat("x", 256<<10) + `"}}],` + hi, "tools.0.input_schema"},
-		"two tools of one name":     {`"max_tokens":9,"tools":[{"name":"a","input_schema":{}},{"name":"a","input_schema":{}}],` + hi, "tools.1.name"},
+		"system is an image":        {`"max_tokens":9,"system":[{"type":"image"}],` + hi, "system[0].type"},
+		"a server's tool":           {`"max_tokens":9,"tools":[{"type":"web_search_20250305","name":"web_search"}],` + hi, "tools[0].type"},
+		"a tool without schema":     {`"max_tokens":9,"tools":[{"name":"a"}],` + hi, "tools[0].input_schema"},
+		"a tool without name":       {`"max_tokens":9,"tools":[{"input_schema":{}}],` + hi, "tools[0].name"},
+		"a tool of a hostile name":  {`"max_tokens":9,"tools":[{"name":"a b","input_schema":{}}],` + hi, "tools[0].name"},
+		"long parameters":           {`"max_tokens":9,"tools":[{"name":"a","input_schema":{"description":"` + strings.Repeat("x", 256<<10) + `"}}],` + hi, "tools[0].input_schema"},
+		"two tools of one name":     {`"max_tokens":9,"tools":[{"name":"a","input_schema":{}},{"name":"a","input_schema":{}}],` + hi, "tools[1].name"},
 		"tools are a string":        {`"max_tokens":9,"tools":"a",` + hi, "tools"},
 		"choice without tools":      {`"max_tokens":9,"tool_choice":{"type":"any"},` + hi, "tool_choice"},
 		"choice of none there is":   {`"max_tokens":9,"tools":[{"name":"a","input_schema":{}}],"tool_choice":{"type":"tool","name":"b"},` + hi, "tool_choice.name"},
@@ -226,10 +227,32 @@ func TestMessagesBadInput(t *testing.T) {
 	}
 }
 
+// Anthropic's places have their numbers between dots, and no words of Go beside them.
+func TestMessagesSayWhere(t *testing.T) {
+	server := gatewayOf(t, func(context.Context, *host.Conversation) (*host.Relayed, error) { return nil, errors.New("asked") })
+	for body, want := range map[string]string{
+		`{"model":"jeeves","max_tokens":"9","messages":[]}`:                                                                        "max_tokens: it has to be a whole number, not a text",
+		`{"model":"jeeves","max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":1}]}]}`:                      "messages.0.content.0.text: it has to be a text, not a number",
+		`{"model":"jeeves","max_tokens":9,"messages":[{"role":"user","content":[{"type":"document"}]}]}`:                           "messages.0.content.0.type: ",
+		`{"model":"jeeves","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"tools":[{"name":"a b","input_schema":{}}]}`: "tools.0.name: ",
+		`{"model":"jeeves","max_tokens":9`: "the body: it ends too early",
+	} {
+		answer, err := http.Post(server.URL+"/v1/messages", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		told, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || answer.StatusCode != http.StatusBadRequest || !strings.Contains(string(told), want) || strings.Contains(string(told), "Go ") {
+			t.Errorf("%s: %d %s, want %s", body, answer.StatusCode, told, want)
+		}
+	}
+}
+
 // A client that lets the server hold the conversation is told to send it whole: what
 // it sends alone would be taken for an opening.
 func TestMessagesThread(t *testing.T) {
-	const hi = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"thread":`
+	const hi = `{"model":"jeeves","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"thread":`
 	if _, err := gateway.ParseMessages([]byte(hi + `{"type":"create"}}`)); err != nil {
 		t.Error(err)
 	}
