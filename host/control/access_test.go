@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -554,4 +555,112 @@ func TestStreamThatIsBrokenOff(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "text/event-stream")
 	s.handler.ServeHTTP(httptest.NewRecorder(), r)
+}
+
+// What has not come whole does not hold up the end of a server, whatever of it is
+// there; what is being answered does.
+func TestStopWaitsForNoRequests(t *testing.T) {
+	model := newSlow()
+	s := serveSlowly(t, model, time.Hour)
+	answered := make(chan string, 1)
+	go func() {
+		response, err := s.post(t, "application/json")
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		answered <- string(body)
+	}()
+	<-model.asked
+	begin := func(text string) (net.Conn, *bufio.Reader) {
+		connection, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { connection.Close() })
+		if err := connection.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(connection, text)
+		return connection, bufio.NewReader(connection)
+	}
+	const chat = "POST /api/users/default/chat HTTP/1.1\r\nHost: example.com\r\nContent-Type: application/json\r\n"
+	reading := map[string]*bufio.Reader{}
+	for what, body := range map[string]string{"a length": "Content-Length: 100\r\n", "chunks": "Transfer-Encoding: chunked\r\n"} {
+		connection, from := begin(chat + "Expect: 100-continue\r\n" + body + "\r\n")
+		// The server says so when it begins to read.
+		if line, err := from.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+			t.Fatalf("%s: %q, %v", what, line, err)
+		}
+		if what == "chunks" {
+			io.WriteString(connection, "64\r\n")
+		}
+		io.WriteString(connection, "{")
+		reading[what] = from
+	}
+	_, head := begin(chat[:50])
+	_, refused := begin(strings.Replace(chat, "application/json", "text/plain", 1) + "Content-Length: 100\r\n\r\n{")
+	s.stop()
+	for what, from := range reading {
+		said, err := io.ReadAll(from)
+		if err != nil || !strings.Contains(string(said), "HTTP/1.1 408 ") {
+			t.Errorf("a body of %s is cut off with %q, %v", what, said, err)
+		}
+	}
+	for what, from := range map[string]*bufio.Reader{"half a head": head, "a body that is not wanted": refused} {
+		if _, err := io.ReadAll(from); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s is waited for", what)
+		}
+	}
+	select {
+	case err := <-s.ended:
+		t.Fatalf("it ended before the answer: %v", err)
+	default:
+	}
+	close(model.let)
+	if said := <-answered; !strings.Contains(said, "At last.") {
+		t.Errorf("answered %q", said)
+	}
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Who is told that a body did not come in time is told at once: the rest of it is not
+// waited for, though nothing bounds that any more.
+func TestLateBodiesEnd(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connection := http.NewResponseController(w)
+		_ = connection.SetReadDeadline(time.Now().Add(time.Millisecond))
+		_, err := io.ReadAll(r.Body)
+		_ = connection.SetReadDeadline(time.Time{})
+		if err != nil {
+			w.WriteHeader(http.StatusRequestTimeout)
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- control.Serve(ctx, listener, handler, nil) }()
+	connection, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	if err := connection.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(connection, "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+	if said, err := io.ReadAll(connection); err != nil || !strings.HasPrefix(string(said), "HTTP/1.1 408 ") {
+		t.Errorf("%q, %v", said, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
