@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -365,6 +366,43 @@ func TestU3ResponsesThroughHost(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A result that comes later than behind the response with its call is still that
+// tool's; one of no call is refused, and nothing of it kept.
+func TestU3ResponsesLateResults(t *testing.T) {
+	calls := []llm.ToolCall{{ID: "call_1", Name: "weather", Input: json.RawMessage(`{"city":"Oslo"}`)}, {ID: "call_2", Name: "tides", Input: json.RawMessage(`{}`)}}
+	model := upstreams["openai"](t, turn{text: "I look.", calls: calls}, turn{text: "Rain."}, turn{text: "Well?"}, turn{text: "High."})
+	s := askingModel(t, model.config)
+	const tools = `"tools":[{"type":"function","name":"weather","parameters":{"type":"object"}},{"type":"function","name":"tides","parameters":{"type":"object"}}]`
+	ask := func(previous, input string) answer {
+		return s.send("POST", "/v1/responses", fmt.Sprintf(`{"model":"jeeves",%s,"previous_response_id":%s,"input":%s}`, tools, previous, input), "Authorization", "Bearer "+s.byAnna)
+	}
+	previous := "null"
+	output := func(call, text string) string {
+		return fmt.Sprintf(`[{"type":"function_call_output","call_id":%q,"output":%q}]`, call, text)
+	}
+	for _, input := range []string{`"How is Oslo?"`, output("call_1", "Rain."), `"And the tides?"`, output("call_2", "High.")} {
+		a := ask(previous, input)
+		var r struct{ ID string }
+		if a.into(t, &r); a.status != http.StatusOK {
+			t.Fatalf("%s: %v", input, a)
+		}
+		previous = strconv.Quote(r.ID)
+	}
+	if sent := model.sent()[3]; !strings.Contains(sent, "from tool://tides") {
+		t.Errorf("the model is not told whose the result is: %s", sent)
+	}
+	before := fmt.Sprint(s.sessions(s.anna))
+	for _, call := range []string{"call_3", "weather"} {
+		message, _, param, _ := ask(previous, output(call, "High.")).failed(t, http.StatusBadRequest)
+		if param != "input[0].call_id" || !strings.Contains(message, strconv.Quote(call)) {
+			t.Errorf("%s: %q at %s", call, message, param)
+		}
+	}
+	if after := fmt.Sprint(s.sessions(s.anna)); after != before || len(model.sent()) != 4 {
+		t.Errorf("sessions of %s messages became %s, the model was asked %d times", before, after, len(model.sent()))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -67,9 +68,9 @@ type responsesTool struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// into puts a request into a conversation. Names are those of the tools that the
-// response before called, by the ids of the calls. Errors are faults.
-func (r *responsesRequest) into(c *host.Conversation, names map[string]string) (err error) {
+// into puts a request into a conversation. Before has the calls that came before it,
+// nil if the host keeps none that the client goes on behind. Errors are faults.
+func (r *responsesRequest) into(c *host.Conversation, before *callsBefore) (err error) {
 	for _, field := range []struct {
 		name  string
 		there bool
@@ -88,7 +89,7 @@ func (r *responsesRequest) into(c *host.Conversation, names map[string]string) (
 	}
 	c.System = r.Instructions
 	var said string
-	if said, c.Messages, err = responsesInput(r.Input, names); err != nil {
+	if said, c.Messages, err = responsesInput(r.Input, before); err != nil {
 		return err
 	}
 	addSystem(c, said)
@@ -112,7 +113,7 @@ func (r *responsesRequest) into(c *host.Conversation, names map[string]string) (
 
 // responsesInput reads an input, which is a text or items. What the system says at its
 // beginning is the system text.
-func responsesInput(raw json.RawMessage, names map[string]string) (system string, all []memory.Draft, err error) {
+func responsesInput(raw json.RawMessage, before *callsBefore) (system string, all []memory.Draft, err error) {
 	switch first(raw) {
 	case '"':
 		var text string
@@ -131,10 +132,10 @@ func responsesInput(raw json.RawMessage, names map[string]string) (system string
 	if err := part(raw, "input", &items); err != nil {
 		return "", nil, err
 	}
-	if names == nil {
-		names = map[string]string{}
+	in := responsesReader{names: map[string]string{}, before: before}
+	if before != nil {
+		maps.Copy(in.names, before.last)
 	}
-	in := responsesReader{names: names}
 	for i, item := range items {
 		if err := in.item(item, fmt.Sprintf("input[%d]", i)); err != nil {
 			return "", nil, err
@@ -168,8 +169,10 @@ func responsesInput(raw json.RawMessage, names map[string]string) (system string
 // several.
 type responsesReader struct {
 	all []memory.Draft
-	// names are those of the tools, by the ids of their calls.
-	names map[string]string
+	// names are those of the tools, by the ids of their calls; before has those of
+	// earlier ones.
+	names  map[string]string
+	before *callsBefore
 }
 
 func (in *responsesReader) add(role memory.Role, blocks ...memory.Block) {
@@ -244,6 +247,16 @@ func (in *responsesReader) output(item responsesItem, at string) error {
 	if !llm.ValidToolCallID(item.CallID) {
 		return badf(at+".call_id", "it is not the id of a call")
 	}
+	name, called := in.names[item.CallID]
+	if !called && in.before != nil {
+		var err error
+		if name, called, err = in.before.name(item.CallID); err != nil {
+			return err
+		}
+		if !called {
+			return badf(at+".call_id", "there is no call %s in the conversation that is gone on with", shortQuote(item.CallID))
+		}
+	}
 	parts, err := responsesParts(item.Output, at+".output")
 	if err != nil {
 		return err
@@ -261,7 +274,7 @@ func (in *responsesReader) output(item responsesItem, at string) error {
 			images = append(images, b)
 		}
 	}
-	result := toolResult(item.CallID, in.names[item.CallID], strings.Join(texts, "\n"), false)
+	result := toolResult(item.CallID, name, strings.Join(texts, "\n"), false)
 	in.add(memory.RoleTool, append([]memory.Block{result}, images...)...)
 	return nil
 }
@@ -732,11 +745,11 @@ func (s *server) responses(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	names, err := s.calledBefore(r.Context(), sent.PreviousResponseID)
+	before, err := s.calledBefore(r.Context(), sent.PreviousResponseID)
 	if err != nil {
 		return err
 	}
-	if err := sent.into(c, names); err != nil {
+	if err := sent.into(c, before); err != nil {
 		return err
 	}
 	// What was read of it lives on in c alone, pictures and all.
@@ -762,7 +775,11 @@ func (s *server) retrieveResponse(w http.ResponseWriter, r *http.Request) error 
 	if r.URL.Query().Get("stream") == "true" {
 		return unsupportedf("stream", "an answer that is there is not streamed")
 	}
-	m, model, err := s.stored(r.Context(), id)
+	user, err := s.userOf(r.Context())
+	if err != nil {
+		return err
+	}
+	m, model, err := s.stored(r.Context(), user, id)
 	if err != nil {
 		return err
 	}
@@ -778,37 +795,88 @@ func (s *server) retrieveResponse(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// calledBefore returns the names of the tools that a response called, by the ids of
-// the calls: whoever goes on behind it sends their results alone.
-func (s *server) calledBefore(ctx context.Context, previous string) (map[string]string, error) {
+// callsBefore are the calls in a session up to an answer: whoever goes on behind that
+// sends their results alone.
+type callsBefore struct {
+	// last has the names of the tools that the answer itself calls, by the ids of the
+	// calls.
+	last map[string]string
+	// messages reads those of the session.
+	messages func(memory.MessageQuery) ([]memory.Message, error)
+	// names has those of calls further back, as far as they were read: the messages up
+	// to unread were not, and left of them may be.
+	names  map[string]string
+	unread int64
+	left   int
+}
+
+// How many messages before an answer a call is looked for in, and how many of them are
+// read at a time.
+const maxCallsBack, callsBackAtOnce = 4096, 64
+
+// calledBefore returns the calls before the end of a response; nil if none is named.
+func (s *server) calledBefore(ctx context.Context, previous string) (*callsBefore, error) {
 	id, ok := parseResponseID(previous)
 	if !ok {
 		return nil, nil // into says what is wrong with it, if it is there
 	}
-	m, _, err := s.stored(ctx, id)
+	user, err := s.userOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, _, err := s.stored(ctx, user, id)
 	if f, ok := errors.AsType[*fault](err); ok && f.status == http.StatusNotFound {
 		return nil, noResponse("previous_response_id")
+	} else if err != nil {
+		return nil, err
 	}
-	names := map[string]string{}
+	before := &callsBefore{last: map[string]string{}, names: map[string]string{}, unread: m.Seq - 1, left: maxCallsBack}
+	before.messages = func(q memory.MessageQuery) ([]memory.Message, error) {
+		return s.host.Store().Messages(ctx, user, id.session, q)
+	}
 	for _, b := range m.Blocks {
 		if b.Type == memory.BlockToolCall {
-			names[b.ID] = b.Name
+			before.last[b.ID] = b.Name
 		}
 	}
-	return names, err
+	return before, nil
+}
+
+// name returns the name of the tool that a call was for, and whether there was one: the
+// last of that id. All calls together read no message twice.
+func (c *callsBefore) name(id string) (name string, called bool, err error) {
+	for {
+		if name, called = c.names[id]; called || c.unread <= 0 || c.left <= 0 {
+			return name, called, nil
+		}
+		n := min(callsBackAtOnce, int(c.unread), c.left)
+		messages, err := c.messages(memory.MessageQuery{After: c.unread - int64(n), Limit: n})
+		if err != nil {
+			return "", false, fmt.Errorf("look for the calls: %w", err)
+		}
+		c.unread, c.left = c.unread-int64(n), c.left-n
+		for _, m := range slices.Backward(messages) {
+			for _, b := range m.Blocks {
+				if _, later := c.names[b.ID]; b.Type == memory.BlockToolCall && !later {
+					c.names[b.ID] = b.Name
+				}
+			}
+		}
+	}
+}
+
+// userOf is whose request it is.
+func (s *server) userOf(ctx context.Context) (memory.UserID, error) {
+	if user := s.user(ctx); !user.IsZero() {
+		return user, nil
+	}
+	standard, err := s.host.Store().DefaultUser(ctx)
+	return standard.ID, err
 }
 
 // stored returns an answer and the name of the agent whose it is.
-func (s *server) stored(ctx context.Context, id responseID) (m memory.Message, model string, err error) {
+func (s *server) stored(ctx context.Context, user memory.UserID, id responseID) (m memory.Message, model string, err error) {
 	store := s.host.Store()
-	user := s.user(ctx)
-	if user.IsZero() {
-		standard, err := store.DefaultUser(ctx)
-		if err != nil {
-			return m, "", err
-		}
-		user = standard.ID
-	}
 	session, err := store.Session(ctx, user, id.session)
 	if err != nil {
 		return m, "", unlessNotFound(err)

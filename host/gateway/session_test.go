@@ -112,6 +112,9 @@ func TestSessionsAreNamed(t *testing.T) {
 	if _, on := s.talk(s.byAnna, gateway.SessionHeader, named.String()).say("And the tea?"); on != named {
 		t.Errorf("by its id it went on in %s, not in %s", on, named)
 	}
+	if _, on := s.talk(s.byAnna, gateway.SessionHeader, strings.ToUpper(named.String())).say("And the tea?"); on != named {
+		t.Errorf("by its id in capitals it went on in %s, not in %s", on, named)
+	}
 	if _, berts := s.talk(s.byBert, gateway.SessionHeader, "window 1").say("Good morning."); berts == named {
 		t.Error("a name led to another user's session")
 	}
