@@ -74,14 +74,21 @@ func (h *Host) seat(ctx context.Context, user memory.User, c Conversation, rows 
 		if err != nil {
 			return seat{}, nil, err
 		}
-		found, look, err := h.search(ctx, user.ID, a.ID, rows, nil)
-		switch {
-		case err != nil:
-			return seat{}, nil, err
-		case look == nil:
-			return h.begin(ctx, user.ID, a, "", rows)
+		for range maxPlaces {
+			found, look, err := h.search(ctx, user.ID, a.ID, rows, nil)
+			if err != nil {
+				return seat{}, nil, err
+			}
+			if look == nil {
+				break
+			}
+			s, release, err := h.take(ctx, user.ID, a, found.session, look, memory.SessionID{}, rows)
+			if !errors.Is(err, memory.ErrNotFound) {
+				return s, release, err
+			}
+			// It was deleted since it was found, and will not be found again.
 		}
-		return h.take(ctx, user.ID, a, found.session, look, memory.SessionID{}, rows)
+		return h.begin(ctx, user.ID, a, "", rows)
 	}
 	if id, err := memory.ParseID[memory.SessionID](c.Session); err == nil {
 		session, a, err := h.sessionFor(ctx, user, Message{Agent: c.Agent, Session: id})
@@ -227,10 +234,13 @@ func (h *Host) search(ctx context.Context, user memory.UserID, agent memory.Agen
 		var best spot
 		var look locate
 		for _, p := range places {
+			// A session that was deleted since is none.
 			if allowed != nil {
-				if ok, err := allowed(p.Session); err != nil {
+				ok, err := allowed(p.Session)
+				if err != nil && !errors.Is(err, memory.ErrNotFound) {
 					return spot{}, nil, err
-				} else if !ok {
+				}
+				if !ok || err != nil {
 					continue
 				}
 			}
@@ -239,7 +249,9 @@ func (h *Host) search(ctx context.Context, user memory.UserID, agent memory.Agen
 			found := at
 			if allowed != nil || len(places) > 1 {
 				var err error
-				if found, err = follow(ctx); err != nil {
+				if found, err = follow(ctx); errors.Is(err, memory.ErrNotFound) {
+					continue
+				} else if err != nil {
 					return spot{}, nil, err
 				}
 			}

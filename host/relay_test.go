@@ -416,3 +416,54 @@ func TestRelayRefuses(t *testing.T) {
 		t.Errorf("of a closed host: %v", err)
 	}
 }
+
+// deletingStore deletes a session just when it was found.
+type deletingStore struct {
+	memory.Store
+	at func(places []memory.Place) (gone memory.SessionID)
+}
+
+func (s *deletingStore) Places(ctx context.Context, user memory.UserID, agent memory.AgentID, digest memory.Digest, limit int) ([]memory.Place, error) {
+	places, err := s.Store.Places(ctx, user, agent, digest, limit)
+	if err != nil || len(places) == 0 {
+		return places, err
+	}
+	if gone := s.at(places); !gone.IsZero() {
+		err = s.Store.DeleteSession(ctx, user, gone)
+	}
+	return places, err
+}
+
+// A session that somebody deletes while a conversation is looked for is as one that
+// never was: the turn goes on in another, or in a new one.
+func TestRelayPassesOverWhatIsDeleted(t *testing.T) {
+	c, _ := relaying(t, host.Config{})
+	store := &deletingStore{}
+	var offered []memory.Place
+	gone := -1
+	store.at = func(places []memory.Place) (id memory.SessionID) {
+		offered = places
+		if gone >= 0 && gone < len(places) {
+			id, gone = places[gone].Session, -1
+		}
+		return id
+	}
+	if err := c.h.Interpose(t.Context(), func(s memory.Store) memory.Store { store.Store = s; return store }); err != nil {
+		t.Fatal(err)
+	}
+	opening := c.say(fromUser("one"))
+	again := client{t: t, h: c.h}
+	if twin := again.say(fromUser("one")); twin.Session == opening.Session {
+		t.Fatal("an opening went on in another session")
+	}
+	gone = 0
+	second := c.say(fromUser("two"))
+	if len(offered) != 2 || second.New || second.Session != offered[1].Session {
+		t.Errorf("of %+v, the first one gone, it went on in %+v", offered, second.Placed)
+	}
+	gone = 0
+	third := c.say(fromUser("three"))
+	if len(offered) != 1 || !third.New || third.Added != 5 {
+		t.Errorf("of %+v, which is gone, it went on in %+v", offered, third.Placed)
+	}
+}
