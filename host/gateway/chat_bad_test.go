@@ -109,6 +109,8 @@ func TestChatBadInput(t *testing.T) {
 		"a tool with a list":      {describing(`"x"`, "[]"), "tools[0].function.parameters"},
 		"long parameters":         {describing(`"x"`, `{"description":"`+strings.Repeat("x", 256<<10)+`"}`), "tools[0].function.parameters"},
 		"two tools of a name":     {chatting(`"tools":[{"type":"function","function":{"name":"x"}},{"type":"function","function":{"name":"x"}}]`), "tools[1].function.name"},
+		"parameters of a list":    {chatting(`"tools":[{"type":"function","function":{"name":"x","parameters":{"type":"array"}}}]`), "tools[0].function.parameters.type"},
+		"parameters of no type":   {chatting(`"tools":[{"type":"function","function":{"name":"x","parameters":{"type":5}}}]`), "tools[0].function.parameters.type"},
 		"1,000 tools":             {chatting(`"tools":[` + strings.Repeat(`{"type":"function","function":{"name":"x"}},`, 999) + `null]`), "tools"},
 		"a choice without tools":  {chatting(`"tool_choice":"required"`), "tool_choice"},
 		"a choice of nothing":     {chatting(`"tool_choice":{"type":"function","function":{"name":"x"}}`), "tool_choice"},

@@ -82,6 +82,18 @@ func clientTool(names map[string]bool, name, description string, parameters json
 	case names[name]:
 		return llm.Tool{}, badf(atName, "there are two tools %s", shortQuote(name))
 	}
+	// Schemas that leave the type out pass: some servers take them.
+	var schema struct {
+		Type json.RawMessage `json:"type"`
+	}
+	if len(parameters) > 0 {
+		if err := part(parameters, atParameters, &schema); err != nil {
+			return llm.Tool{}, err
+		}
+	}
+	if isThere(schema.Type) && string(schema.Type) != `"object"` {
+		return llm.Tool{}, badf(atParameters+".type", "it is \"object\": a tool is called with one")
+	}
 	names[name] = true
 	return llm.Tool{Name: name, Description: description, Parameters: parameters}, nil
 }

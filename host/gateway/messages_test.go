@@ -199,6 +199,7 @@ func TestMessagesBadInput(t *testing.T) {
 		"system is an image":        {`"max_tokens":9,"system":[{"type":"image"}],` + hi, "system[0].type"},
 		"a server's tool":           {`"max_tokens":9,"tools":[{"type":"web_search_20250305","name":"web_search"}],` + hi, "tools[0].type"},
 		"a tool without schema":     {`"max_tokens":9,"tools":[{"name":"a"}],` + hi, "tools[0].input_schema"},
+		"a tool that takes a list":  {`"max_tokens":9,"tools":[{"name":"a","input_schema":{"type":"array"}}],` + hi, "tools[0].input_schema.type"},
 		"a tool without name":       {`"max_tokens":9,"tools":[{"input_schema":{}}],` + hi, "tools[0].name"},
 		"a tool of a hostile name":  {`"max_tokens":9,"tools":[{"name":"a b","input_schema":{}}],` + hi, "tools[0].name"},
 		"long parameters":           {`"max_tokens":9,"tools":[{"name":"a","input_schema":{"description":"` + strings.Repeat("x", 256<<10) + `"}}],` + hi, "tools[0].input_schema"},

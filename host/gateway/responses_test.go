@@ -145,6 +145,7 @@ func TestResponsesBadInput(t *testing.T) {
 		"parameters are a list":   {hi + `"tools":[{"type":"function","name":"a","parameters":[]}]`, "tools[0].parameters"},
 		"long parameters":         {hi + `"tools":[{"type":"function","name":"a","parameters":{"description":"` + strings.Repeat("x", 256<<10) + `"}}]`, "tools[0].parameters"},
 		"two tools of one name":   {hi + `"tools":[{"type":"function","name":"a"},{"type":"function","name":"a"}]`, "tools[1].name"},
+		"parameters of a list":    {hi + `"tools":[{"type":"function","name":"a","parameters":{"type":"array"}}]`, "tools[0].parameters.type"},
 		"1,000 tools":             {hi + `"tools":[` + strings.Repeat(`{"type":"function","name":"a"},`, 999) + `{"type":"function","name":"a"}]`, "tools"},
 		"tools are a string":      {hi + `"tools":"a"`, "tools"},
 		"unknown choice":          {hi + `"tool_choice":"x"`, "tool_choice"},
