@@ -145,6 +145,7 @@ func TestChatBadInput(t *testing.T) {
 		"a form of a list":        {chatting(`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":[]}}`), "response_format.json_schema.schema"},
 		"a huge user":             {chatting(`"user":"` + strings.Repeat("x", memory.MaxSessionName+1) + `"`), "user"},
 		"a user with NUL":         {chatting(`"user":"x\u0000y"`), "user"},
+		"a user of two lines":     {chatting(`"user":"x\ny"`), "user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := s.send("POST", "/v1/chat/completions", test.body)

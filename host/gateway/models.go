@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/host"
@@ -71,8 +72,8 @@ func (s *server) conversation(r *http.Request, model, name, param string) (*host
 	} else if len(values) > 1 {
 		return nil, badf(SessionHeader, "the header is there more than once")
 	}
-	if len(name) > memory.MaxSessionName || !utf8.ValidString(name) || strings.Contains(name, "\x00") {
-		return nil, badf(param, "the name of a session is at most %d bytes of UTF-8 without NUL", memory.MaxSessionName)
+	if len(name) > memory.MaxSessionName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return nil, badf(param, "the name of a session is at most %d bytes of UTF-8 without control characters", memory.MaxSessionName)
 	}
 	return &host.Conversation{User: s.user(r.Context()), Agent: agent, Session: name}, nil
 }
