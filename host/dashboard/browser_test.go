@@ -642,6 +642,25 @@ func (f *furnished) chatStreams(t *testing.T) {
 	if b.path() != first {
 		t.Errorf("it goes on at %s, not at %s", b.path(), first)
 	}
+	// Where nobody learns that it was stored, the words stay, and sent again they are
+	// stored once.
+	b.do(chromedp.Evaluate[chromedp.Void](`(() => {
+			const real = window.fetch;
+			let lost = 2;
+			window.fetch = async (...request) => {
+				const answer = await real(...request);
+				if (lost-- <= 0) return answer;
+				await answer.text();
+				throw new TypeError("lost");
+			};
+		})()`),
+		chromedp.SendKeys(css("#text"), "Say it once."), chromedp.Click(css("#send")), until(`document.getElementById("chat-wrong").innerText.includes("cannot be reached")`),
+		until(`document.getElementById("text").value === "Say it once."`), chromedp.Click(css("#send")),
+		until(`document.getElementById("live").hidden && document.querySelectorAll("#talk .line").length > 3`))
+	b.open(b.path())
+	if n := eval[int](b, `document.querySelectorAll("#talk .line").length`); n != 5 {
+		t.Errorf("the conversation has %d lines, with a message that was sent twice", n)
+	}
 	// What was not taken is not lost: here the session is gone since the page was made.
 	b.expect("404")
 	b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("say").dataset.session = "`+memory.NewID[memory.SessionID]().String()+`"`),

@@ -1,11 +1,19 @@
 package dashboard
 
 import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
@@ -48,6 +56,8 @@ type chatPage struct {
 	// Earlier is how many messages stand before those of the talk.
 	Earlier int
 	Recent  []listedSession
+	// Key names what the form sends; see spoken.
+	Key string
 	// Text is what was said and not taken, Wrong why.
 	Text, Wrong string
 }
@@ -82,6 +92,9 @@ func (s *site) showChat(w http.ResponseWriter, r *http.Request, v viewer, sessio
 	p.Session, p.Agents = session, s.host.Agents()
 	p.Action, p.Here = v.Path("chat"), v.Path("chat")
 	p.Stream = "/api" + v.Path("chat")
+	if p.Key == "" {
+		p.Key = rand.Text()
+	}
 	title := "New conversation"
 	if session.ID.IsZero() {
 		sessions, err := s.store.Sessions(r.Context(), v.User.ID, memory.SessionQuery{Limit: recentSessions})
@@ -152,43 +165,102 @@ func (s *site) chatSince(w http.ResponseWriter, r *http.Request, v viewer) error
 	return s.part(w, "chat", "talk", t)
 }
 
+// spoken is the event key of what a form says. A form that is sent twice, by a double
+// click or by loading the answer again, says its words once. Other words are another
+// message, be it from the same form: a page that somebody went back to has its old key.
+func spoken(form url.Values) string {
+	sum := sha256.Sum256([]byte(form.Get("key") + "\x00" + form.Get("agent") + "\x00" + form.Get("text")))
+	return "form " + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// begun returns the session that a message with an event key begins with an agent: the
+// same one however often that is sent. Nobody's key names a session of somebody else.
+func (s *site) begun(ctx context.Context, v viewer, agent, key string) (memory.Session, error) {
+	with, err := s.host.Agent(agent)
+	if err != nil {
+		return memory.Session{}, err
+	}
+	id := memory.SessionID(uuid.NewSHA1(uuid.UUID(v.User.ID), []byte(key)))
+	session, err := s.store.Session(ctx, v.User.ID, id)
+	if !errors.Is(err, memory.ErrNotFound) {
+		return session, err
+	}
+	session, err = s.store.CreateSession(ctx, memory.Session{ID: id, Agent: with.ID, User: v.User.ID, CreatedAt: s.now()})
+	if errors.Is(err, memory.ErrConflict) {
+		// The other of two that were sent at once has made it.
+		return s.store.Session(ctx, v.User.ID, id)
+	}
+	return session, err
+}
+
 // say takes what somebody says by the form, and comes back when it is answered.
 func (s *site) say(w http.ResponseWriter, r *http.Request, v viewer) error {
-	var session memory.Session
-	var err error
-	if r.PathValue("session") != "" {
-		if session, err = s.sessionIn(r.Context(), r, v); err != nil {
-			return err
-		}
-	}
 	if err := readForm(w, r); err != nil {
 		return err
 	}
-	m := host.Message{User: v.User.ID, Session: session.ID, Text: r.PostForm.Get("text")}
-	if session.ID.IsZero() {
-		m.Agent = r.PostForm.Get("agent")
+	form := func(name string) string { return r.PostForm.Get(name) }
+	// What was said and not stored is in the form of the page that says why.
+	unsent := func(session memory.Session, status int, wrong string) error {
+		return s.showChat(w, r, v, session, status, chatPage{Agent: form("agent"), Key: form("key"), Text: form("text"), Wrong: wrong})
 	}
-	if strings.TrimSpace(m.Text) == "" {
-		return s.showChat(w, r, v, session, http.StatusBadRequest, chatPage{Agent: m.Agent, Wrong: "Say something first."})
+	lost := func() error {
+		return unsent(memory.Session{}, http.StatusNotFound, "The conversation was deleted meanwhile. Here are your words, should they begin another.")
 	}
-	answer, err := s.host.Send(r.Context(), m)
-	if err != nil {
-		if r.Context().Err() != nil || errors.Is(err, memory.ErrWiped) {
+	var session memory.Session
+	var err error
+	goesOn := r.PathValue("session") != ""
+	if goesOn {
+		if session, err = s.sessionIn(r.Context(), r, v); errors.Is(err, memory.ErrNotFound) {
+			return lost()
+		} else if err != nil {
 			return err
 		}
-		status, detail, known := control.StatusOf(err)
-		if !known || status >= http.StatusInternalServerError {
-			s.log.ErrorContext(r.Context(), "turn failed", "session", answer.Session, "error", err)
-		}
-		if answer.Session.IsZero() {
-			// Nothing is stored: what was said stays in the form.
-			return s.showChat(w, r, v, session, status, chatPage{Agent: m.Agent, Text: m.Text, Wrong: "Nothing was sent: " + detail + "."})
-		}
-		// What was said is stored: the page shows it, and why it has no answer.
-		if session, err = s.store.Session(r.Context(), v.User.ID, answer.Session); err != nil {
-			return err
-		}
-		return s.showChat(w, r, v, session, status, chatPage{Wrong: "There is no answer: " + detail + "."})
 	}
-	return redirect(w, r, v.Path("chat", answer.Session)+"#m-"+strconv.FormatInt(answer.Message.Seq, 10), "")
+	if strings.TrimSpace(form("text")) == "" {
+		return unsent(session, http.StatusBadRequest, "Say something first.")
+	}
+	m := host.Message{User: v.User.ID, Session: session.ID, Text: form("text")}
+	if form("key") != "" {
+		m.EventKey = spoken(r.PostForm)
+	}
+	var answer host.Answer
+	switch {
+	case !goesOn && m.EventKey == "":
+		m.Agent = form("agent")
+	case !goesOn:
+		var begun memory.Session
+		begun, err = s.begun(r.Context(), v, form("agent"), m.EventKey)
+		m.Session = begun.ID
+	}
+	if err == nil {
+		answer, err = s.host.Send(r.Context(), m)
+	}
+	if err == nil {
+		return redirect(w, r, v.Path("chat", answer.Session)+"#m-"+strconv.FormatInt(answer.Message.Seq, 10), "")
+	}
+	if r.Context().Err() != nil || errors.Is(err, memory.ErrWiped) {
+		return err
+	}
+	status, detail, known := control.StatusOf(err)
+	if !known || status >= http.StatusInternalServerError {
+		s.log.ErrorContext(r.Context(), "turn failed", "session", answer.Session, "error", err)
+	}
+	if at := cmp.Or(answer.Session, m.Session); !at.IsZero() {
+		switch now, gone := s.store.Session(r.Context(), v.User.ID, at); {
+		case errors.Is(gone, memory.ErrNotFound):
+			return lost()
+		case gone != nil:
+			return gone
+		default:
+			session = now
+		}
+	}
+	if answer.Session.IsZero() {
+		if !goesOn {
+			session = memory.Session{}
+		}
+		return unsent(session, status, "Nothing was sent: "+detail+".")
+	}
+	// What was said is stored: the page shows it, and why it has no answer.
+	return s.showChat(w, r, v, session, status, chatPage{Wrong: "There is no answer: " + detail + "."})
 }

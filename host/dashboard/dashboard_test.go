@@ -38,11 +38,16 @@ type scripted struct {
 	mu   sync.Mutex
 	text string
 	err  error
+	next func()
 }
 
 func (m *scripted) Complete(context.Context, llm.Request) (llm.Response, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if next := m.next; next != nil {
+		m.next = nil
+		next()
+	}
 	return llm.Response{Text: m.text, Model: "scripted"}, m.err
 }
 
@@ -50,6 +55,13 @@ func (m *scripted) say(text string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.text, m.err = text, err
+}
+
+// then has something happen while the next answer is made.
+func (m *scripted) then(next func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.next = next
 }
 
 // house is a host and its server, as glovebox serve puts them together, for the users

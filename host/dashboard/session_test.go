@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/net/html"
 
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/control"
@@ -73,6 +77,155 @@ func TestChatFails(t *testing.T) {
 	if page.says(t, "fault", "internal error"); strings.Contains(page.body, "secret of the host") {
 		t.Error("the page tells what is for the log")
 	}
+}
+
+// field is the value of a form's field.
+func field(t *testing.T, page got, name string) string {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range root.Descendants() {
+		named := false
+		value := ""
+		for _, a := range n.Attr {
+			named = named || a.Key == "name" && a.Val == name
+			if a.Key == "value" {
+				value = a.Val
+			}
+		}
+		if !named {
+			continue
+		}
+		if n.Data == "textarea" && n.FirstChild != nil {
+			return n.FirstChild.Data
+		}
+		return value
+	}
+	t.Fatalf("the page has no field %q: %s", name, page.body)
+	return ""
+}
+
+// said are the texts of a user's messages, in all sessions.
+func (h *house) said(t *testing.T) (texts []string) {
+	t.Helper()
+	sessions, err := h.store.Sessions(t.Context(), h.anna.ID, memory.SessionQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, session := range sessions {
+		messages, err := h.store.Messages(t.Context(), h.anna.ID, session.ID, memory.MessageQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			texts = append(texts, string(m.Role)+" "+memory.Plain(m.Blocks))
+		}
+	}
+	return texts
+}
+
+// A form that is sent twice says its words once: one that begins a conversation and
+// one that goes on in it, one after the other, at once, and after a failure. Other words from
+// the same page, to which somebody went back, are another message.
+func TestChatFormSentTwice(t *testing.T) {
+	h := open(t)
+	b := h.as(t, h.anna, control.UserScope(h.anna.ID))
+	chat := "/users/" + h.anna.ID.String() + "/chat"
+	wants := func(what string, texts ...string) {
+		t.Helper()
+		if got := h.said(t); !slices.Equal(got, texts) {
+			t.Fatalf("%s: %q is stored, want %q", what, got, texts)
+		}
+	}
+	first := url.Values{"agent": {"plain"}, "text": {"hello"}, "key": {field(t, b.get(chat), "key")}}
+	const both = 2
+	var sent sync.WaitGroup
+	to := make([]string, both)
+	for i := range both {
+		sent.Go(func() { to[i] = b.post(chat, first).location() })
+	}
+	sent.Wait()
+	if to[0] == "" || to[0] != to[1] || b.post(chat, first).location() != to[0] {
+		t.Fatalf("sent twice, the form led to %q", to)
+	}
+	wants("a first message", "user hello", "assistant Noted.")
+
+	path, _, _ := strings.Cut(to[0], "#")
+	page := b.get(path)
+	again := url.Values{"text": {"and again"}, "key": {field(t, page, "key")}, "agent": {field(t, page, "agent")}}
+	if again.Get("key") == first.Get("key") {
+		t.Error("two pages have the same key")
+	}
+	if one, two := b.post(path, again).location(), b.post(path, again).location(); one == "" || one != two {
+		t.Errorf("sent twice, the form led to %q and %q", one, two)
+	}
+	said := []string{"user hello", "assistant Noted.", "user and again", "assistant Noted."}
+	wants("a second message", said...)
+	again.Set("text", "something else")
+	b.post(path, again).want(t, "other words", http.StatusSeeOther)
+	said = append(said, "user something else", "assistant Noted.")
+	wants("other words", said...)
+
+	again.Set("text", "is anybody there?")
+	h.model.say("", fmt.Errorf("down: %w", llm.ErrUnavailable))
+	failed := b.post(path, again).want(t, "no model", http.StatusBadGateway)
+	if field(t, failed, "text") != "" || field(t, failed, "key") == again.Get("key") {
+		t.Error("a message that is stored is in the form again")
+	}
+	h.model.say("Yes.", nil)
+	b.post(path, again).want(t, "loaded again", http.StatusSeeOther)
+	wants("loaded again", append(said, "user is anybody there?", "assistant Yes.")...)
+	// Keys are a user's own.
+	other := h.as(t, h.bert, control.UserScope(h.bert.ID))
+	if at := other.post("/users/"+h.bert.ID.String()+"/chat", first).want(t, "another's", http.StatusSeeOther).location(); at == to[0] {
+		t.Error("two users share a conversation")
+	}
+}
+
+// What is said in a conversation that was deleted meanwhile, before it was sent or
+// while it was answered, is in the form of the page that says so.
+func TestChatOfADeletedSession(t *testing.T) {
+	h := open(t)
+	b := h.as(t, h.anna, control.UserScope(h.anna.ID))
+	chat := "/users/" + h.anna.ID.String() + "/chat"
+	begin := func() (path string, session memory.SessionID, form url.Values) {
+		t.Helper()
+		path, _, _ = strings.Cut(b.post(chat, url.Values{"agent": {"plain"}, "text": {"hello"}}).want(t, "hello", http.StatusSeeOther).location(), "#")
+		session, err := memory.ParseID[memory.SessionID](strings.TrimPrefix(path, chat+"/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := b.get(path)
+		return path, session, url.Values{"text": {"many words " + markup}, "key": {field(t, page, "key")}, "agent": {field(t, page, "agent")}}
+	}
+	remove := func(session memory.SessionID) {
+		if err := h.store.DeleteSession(t.Context(), h.anna.ID, session); err != nil {
+			t.Error(err)
+		}
+	}
+	lost := func(what string, page got, form url.Values) {
+		t.Helper()
+		page.want(t, what, http.StatusNotFound).says(t, what, "The conversation was deleted meanwhile.")
+		if text := field(t, page, "text"); text != form.Get("text") {
+			t.Fatalf("%s: the form has %q", what, text)
+		}
+		if !strings.Contains(page.body, `<option value="plain" selected>`) || !strings.Contains(page.body, `action="`+chat+`"`) {
+			t.Errorf("%s: the form is not for another conversation with the agent: %s", what, page.body)
+		}
+		// Sent from there, they begin another.
+		at := b.post(chat, url.Values{"text": {field(t, page, "text")}, "key": {field(t, page, "key")}, "agent": {"plain"}}).want(t, what, http.StatusSeeOther).location()
+		path, _, _ := strings.Cut(at, "#")
+		b.get(path).says(t, what, "many words")
+	}
+	path, session, form := begin()
+	remove(session)
+	lost("before it was sent", b.post(path, form), form)
+
+	path, session, form = begin()
+	h.model.then(func() { remove(session) })
+	lost("while it was answered", b.post(path, form), form)
 }
 
 // Words are found wherever they stand, and a hit leads to its place.

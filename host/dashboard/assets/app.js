@@ -57,12 +57,16 @@
 			if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) { e.preventDefault(); form.requestSubmit(); }
 		});
 		let going = null;
+		// What was sent and is not known to be stored, with the key that lets the same
+		// words be sent again and stored once.
+		let open = null;
 		cancel.addEventListener("click", () => { if (going) going.abort(); });
 		form.addEventListener("submit", async (e) => {
 			e.preventDefault();
 			const said = text.value;
 			if (going || !said.trim()) return;
 			going = new AbortController();
+			if (!open || open.said !== said) open = { said, key: Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("") };
 			wrong.hidden = true;
 			wrong.textContent = "";
 			const own = document.createElement("div");
@@ -78,7 +82,7 @@
 			live.scrollIntoView({ block: "nearest" });
 			let failure = "";
 			try {
-				failure = await stream(form, said, going.signal);
+				failure = await stream(form, open, going.signal);
 			} catch (err) {
 				failure = err.name === "AbortError" ? "Stopped: there is no answer. What you said is kept." : "The server cannot be reached.";
 			}
@@ -90,6 +94,7 @@
 			live.hidden = cancel.hidden = true;
 			send.disabled = false;
 			going = null;
+			if (kept || !failure) open = null;
 			if (failure) {
 				wrong.textContent = failure;
 				if (failure === loggedOut) wrong.append(" ", login());
@@ -110,9 +115,9 @@
 
 		// stream asks and shows events until the answer is whole. It returns why there is
 		// none, "" if there is.
-		async function stream(form, said, signal) {
+		async function stream(form, { said, key }, signal) {
 			const body = { text: said };
-			if (form.dataset.session) body.session = form.dataset.session;
+			if (form.dataset.session) Object.assign(body, { session: form.dataset.session, event_key: key });
 			else if (at("agent")) body.agent = at("agent").value;
 			const answer = await fetch(form.dataset.stream, {
 				method: "POST", signal, headers: { "Content-Type": "application/json", "Accept": "text/event-stream" }, body: JSON.stringify(body),
