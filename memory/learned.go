@@ -309,6 +309,11 @@ type TopicQuery struct {
 	// Latest, if not 0, keeps that many, which were learned last, without their
 	// Sources: what a prompt has room for.
 	Latest int
+	// Names, if not 0, keeps the topics of that many names, without their Sources: what
+	// a list has room for. SkipNames is how many names of what Agent, Name and At select
+	// stand before them; the cost depends on those and on what is returned, not on what
+	// comes after. Below 0 both are 0, and without Names SkipNames is.
+	Names, SkipNames int
 }
 
 // TopicRevision names one state of all topics of one user. Only a store makes one,

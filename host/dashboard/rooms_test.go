@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -419,15 +420,32 @@ func TestManyTopics(t *testing.T) {
 	b.get(at+"/topic?name=crowded").says(t, "crowded", "70 entries before these.", "entry 119")
 }
 
-// Paging forward comes to an end, with every topic seen, however many there are.
+// Paging forward comes to an end, with every topic seen, however many there are; and a
+// page reads what it shows.
 func TestTopicsHaveALastPage(t *testing.T) {
 	h := open(t)
-	const all = 2_600
+	const all, few = 2_600, 100
 	many := make([]memory.NewTopic, all)
 	for i := range many {
 		many[i] = memory.NewTopic{Name: fmt.Sprintf("topic %04d", i), Content: "x"}
 	}
-	h.remember(t, h.anna, many...)
+	allocated := func() float64 {
+		const runs = 5
+		secret, _ := h.token(t, h.anna, control.UserScope(h.anna.ID))
+		return testing.AllocsPerRun(runs, func() {
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/users/"+h.anna.ID.String(), nil)
+			r.Header.Set("Authorization", "Bearer "+secret)
+			if h.handler.ServeHTTP(w, r); w.Code != http.StatusOK {
+				t.Fatalf("status %d: %s", w.Code, w.Body)
+			}
+		})
+	}
+	h.remember(t, h.anna, many[:few]...)
+	before := allocated()
+	h.remember(t, h.anna, many[few:]...)
+	if after := allocated(); after > 1.1*before {
+		t.Errorf("the first page of %d topics takes %.0f allocations, that of %d took %.0f", all, after, few, before)
+	}
 	b, seen := h.as(t, h.anna, control.UserScope(h.anna.ID)), map[string]bool{}
 	next := regexp.MustCompile(`href="([^"]+)"[^>]*>Next page<`)
 	at, pages := "/users/"+h.anna.ID.String(), 0

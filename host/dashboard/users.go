@@ -152,13 +152,21 @@ func (s *site) showMemory(w http.ResponseWriter, r *http.Request, v viewer, stat
 	data.Export = "/api/users/" + v.User.ID.String() + "/memory/export"
 	data.Empty = true
 	number, before := pageOf(r, math.MaxInt32)
-	more := false
+	more, now := false, s.now()
 	agents := append([]host.AgentInfo{{}}, s.host.Agents()...)
 	for _, a := range agents {
 		if a.Name != "" && a.ID.IsZero() {
 			continue
 		}
-		found, _, err := s.store.Topics(r.Context(), v.User.ID, memory.TopicQuery{Agent: a.ID, At: s.now()})
+		q := memory.TopicQuery{Agent: a.ID, At: now, Names: pageSize + 1, SkipNames: before}
+		found, _, err := s.store.Topics(r.Context(), v.User.ID, q)
+		if err == nil && len(found) == 0 && before > 0 && data.Empty {
+			// Is there nothing, or nothing any more?
+			q.Names, q.SkipNames, q.Limit = 1, 0, 1
+			var any []memory.Topic
+			any, _, err = s.store.Topics(r.Context(), v.User.ID, q)
+			data.Empty = len(any) == 0
+		}
 		if err != nil {
 			return err
 		}
@@ -166,13 +174,10 @@ func (s *site) showMemory(w http.ResponseWriter, r *http.Request, v viewer, stat
 			continue
 		}
 		data.Empty = false
-		all := memory.ByName(found)
-		here := all[min(before, len(all)):min(before+pageSize, len(all))]
-		if more = more || before+pageSize < len(all); len(here) == 0 {
-			continue
-		}
+		here := memory.ByName(found)
+		more = more || len(here) > pageSize
 		list := topics{Agent: a.Name}
-		for _, t := range here {
+		for _, t := range here[:min(len(here), pageSize)] {
 			list.List = append(list.List, shownTopic{t, v.topicPath(a.Name, t.Name), excerpt(t.Content)})
 		}
 		data.Memory = append(data.Memory, list)

@@ -58,6 +58,9 @@ func testDream(t *testing.T, f *fixture) {
 		},
 	}
 	stored := must(f.store.CommitDream(ctx, f.user, r, d))(t)
+	listed := stored[0]
+	listed.Sources = nil
+	equal(t, f.topics(memory.TopicQuery{Names: 1, SkipNames: 1}), []memory.Topic{listed})
 	want := []memory.Topic{
 		{ID: stored[0].ID, Name: "the boat", Content: "is called Aurelia", ValidFrom: kept, UpdatedAt: kept, Sources: sorted(boat, dog)},
 		{ID: stored[1].ID, Agent: f.agent, Name: "tone", Content: "brief", ValidFrom: kept.Add(-time.Hour), ExpiresAt: kept.Add(time.Hour), UpdatedAt: kept, Sources: sorted(dog)},
@@ -287,8 +290,8 @@ func testDreamsOneAfterTheOther(t *testing.T, f *fixture) {
 	}
 }
 
-// What is selected of an instant is what ValidAt says of it; and what superseded
-// another began when that ended.
+// What is selected of an instant is what ValidAt says of it, and a page of it the
+// topics of as many names; and what superseded another began when that ended.
 func testTopicsAsOf(t *testing.T, f *fixture) {
 	ctx := t.Context()
 	rapid.Check(t, func(r *rapid.T) {
@@ -305,7 +308,7 @@ func testTopicsAsOf(t *testing.T, f *fixture) {
 			check(r, err)
 			d := memory.Dream{Agent: f.agent, At: at}
 			for range rapid.IntRange(1, 2).Draw(r, "topics") {
-				n := memory.NewTopic{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(r, "name"), Content: "x", ValidFrom: instant("from")}
+				n := memory.NewTopic{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "name"), Content: "x", ValidFrom: instant("from")}
 				if rapid.Bool().Draw(r, "expires") {
 					n.ExpiresAt = instant("until")
 				}
@@ -359,6 +362,21 @@ func testTopicsAsOf(t *testing.T, f *fixture) {
 			check(r, err)
 			if len(got)+len(want) > 0 {
 				equal(r, got, want)
+			}
+			for skipped := range 4 {
+				for names := 1; names <= 3; names++ {
+					page, _, err := f.store.Topics(ctx, user, memory.TopicQuery{At: then, Names: names, SkipNames: skipped})
+					check(r, err)
+					var want []memory.Topic
+					for i, named := range memory.ByName(got) {
+						if skipped <= i && i < skipped+names {
+							want = append(want, named.Items...)
+						}
+					}
+					if len(page)+len(want) > 0 {
+						equal(r, page, want)
+					}
+				}
 			}
 		}
 	})

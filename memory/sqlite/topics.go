@@ -34,12 +34,18 @@ func (s *Store) Topics(ctx context.Context, user memory.UserID, q memory.TopicQu
 			WHERE t.user_id = ?1 AND t.agent_id IS ?2 AND (?3 = '' OR t.name = ?3)
 			AND (?4 IS NULL OR t.valid_from <= ?4 AND (t.expires_at IS NULL OR t.expires_at > ?4) AND (t.superseded_by IS NULL OR n.valid_from > ?4))`
 		arguments := []any{blob(user), blob(q.Agent), name, moment(q.At), limit(q.Limit)}
+		of := selected
+		if q.Names > 0 {
+			// The names come in the order of the index: it is read as far as the page goes.
+			of += " AND t.name IN (SELECT p.name FROM (" + selected + ") p GROUP BY p.name ORDER BY p.name LIMIT ?6 + 0 OFFSET ?7 + 0)"
+			arguments = append(arguments, q.Names, max(q.SkipNames, 0))
+		}
 		if q.Latest > 0 {
-			selected += " AND t.id IN (SELECT l.id FROM (" + selected + ") l ORDER BY l.valid_from DESC, l.id DESC LIMIT ?6 + 0)"
+			of += fmt.Sprintf(" AND t.id IN (SELECT l.id FROM (%s) l ORDER BY l.valid_from DESC, l.id DESC LIMIT ?%d + 0)", of, len(arguments)+1)
 			arguments = append(arguments, q.Latest)
 		}
-		rows, err := tx.QueryContext(ctx, selected+" ORDER BY t.name, t.valid_from, t.id LIMIT ?5 + 0", arguments...)
-		if topics, err = all(rows, err, scanTopic); err != nil || len(topics) == 0 || q.Latest > 0 {
+		rows, err := tx.QueryContext(ctx, of+" ORDER BY t.name, t.valid_from, t.id LIMIT ?5 + 0", arguments...)
+		if topics, err = all(rows, err, scanTopic); err != nil || len(topics) == 0 || q.Latest > 0 || q.Names > 0 {
 			return err
 		}
 		sources, err := sourcesOf(ctx, tx, "SELECT id FROM topics WHERE user_id = ?1 AND agent_id IS ?2 AND (?3 = '' OR name = ?3)", blob(user), blob(q.Agent), name)
