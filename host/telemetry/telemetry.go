@@ -95,7 +95,10 @@ func buildInfo(version string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// How much at once may be read of the metrics, and how long one reading may take.
+// maxReaders is how many requests have the metrics gathered for them at once: one more
+// is told 503. After readTimeout one is told 503 too, but what gathers for it goes on,
+// and its place is taken until that ends. Neither bounds how long a client takes to
+// receive what was gathered.
 const maxReaders, readTimeout = 4, 10 * time.Second
 
 // Metrics answers with all metrics in Prometheus's text format.
