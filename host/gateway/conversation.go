@@ -82,17 +82,19 @@ func clientTool(names map[string]bool, name, description string, parameters json
 	case names[name]:
 		return llm.Tool{}, badf(atName, "there are two tools %s", shortQuote(name))
 	}
-	// Schemas that leave the type out pass: some servers take them.
-	var schema struct {
-		Type json.RawMessage `json:"type"`
-	}
+	// Schemas that leave the type out pass: some servers take them. Keywords are known
+	// by their letters, unlike the fields of a struct, which are found in capitals too.
+	var schema map[string]json.RawMessage
 	if len(parameters) > 0 {
 		if err := part(parameters, atParameters, &schema); err != nil {
 			return llm.Tool{}, err
 		}
 	}
-	if isThere(schema.Type) && string(schema.Type) != `"object"` {
-		return llm.Tool{}, badf(atParameters+".type", "it is \"object\": a tool is called with one")
+	if kind := schema["type"]; isThere(kind) {
+		var word string
+		if err := json.Unmarshal(kind, &word); err != nil || word != "object" {
+			return llm.Tool{}, badf(atParameters+".type", "it is \"object\": a tool is called with one")
+		}
 	}
 	names[name] = true
 	return llm.Tool{Name: name, Description: description, Parameters: parameters}, nil

@@ -369,6 +369,18 @@ func TestU3ResponsesThroughHost(t *testing.T) {
 	}
 }
 
+// A schema is an object's however its JSON is written, and by no other keyword.
+func TestSchemasOfObjects(t *testing.T) {
+	for _, schema := range []string{`{"type":"obj\u0065ct"}`, `{"type":"object","Type":"array"}`} {
+		model := upstreams["openai"](t, turn{text: "Well?"})
+		s := askingModel(t, model.config)
+		body := fmt.Sprintf(`{"model":"jeeves","tools":[{"type":"function","name":"weather","parameters":%s}],"input":"Good morning."}`, schema)
+		if a := s.send("POST", "/v1/responses", body, "Authorization", "Bearer "+s.byAnna); a.status != http.StatusOK {
+			t.Errorf("%s: %v", schema, a)
+		}
+	}
+}
+
 // A result that comes later than behind the response with its call is still that
 // tool's; one of no call is refused, and nothing of it kept.
 func TestU3ResponsesLateResults(t *testing.T) {
