@@ -98,10 +98,16 @@ func ExplainType(err error) *Error {
 		kind, number, _ := strings.Cut(wrong.Value, " ")
 		return &Error{wrong.Field, mismatch(wrong.Type, kind, number)}
 	}
-	if _, wrong := errors.AsType[*time.ParseError](err); wrong || strings.HasPrefix(err.Error(), "Time.UnmarshalJSON") {
+	if isOfTime(err) {
 		return &Error{Problem: mismatch(timeType, "", "")}
 	}
 	return unreadable(err)
+}
+
+// isOfTime reports whether something is no time, in a type that decodes itself perhaps.
+func isOfTime(err error) bool {
+	_, parsed := errors.AsType[*time.ParseError](err)
+	return parsed || strings.Contains(err.Error(), "Time.UnmarshalJSON")
 }
 
 func unreadable(err error) *Error {
@@ -281,8 +287,7 @@ func (w *walk) itself(t reflect.Type, path string, mayBeNil bool) *Error {
 	if err == nil {
 		return nil
 	}
-	_, wrongType := errors.AsType[*json.UnmarshalTypeError](err)
-	if _, wrongTime := errors.AsType[*time.ParseError](err); !wrongType && !wrongTime && t != timeType {
+	if _, wrongType := errors.AsType[*json.UnmarshalTypeError](err); !wrongType && !isOfTime(err) && t != timeType {
 		return &Error{path, strings.TrimPrefix(err.Error(), "json: ")}
 	}
 	e := ExplainType(err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
@@ -262,8 +261,8 @@ func (s *server) importMemory(w http.ResponseWriter, r *http.Request, at place) 
 	}
 	defer done()
 	report, err := transfer.ImportMemory(r.Context(), s.store, at.user.ID, body)
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return refuse(http.StatusBadRequest, "body: "+strictjson.ExplainType(wrong).Error())
+	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
+		return refuse(http.StatusBadRequest, "body: "+wrong.Error())
 	} else if err != nil {
 		return err
 	}

@@ -318,8 +318,25 @@ func TestBodiesAreTakenAsWritten(t *testing.T) {
 		}
 	}
 	s.want(http.StatusNotFound, request{method: "GET", path: "/api/users/default/memory/pets", token: s.byAnna})
-	if a := s.want(http.StatusBadRequest, request{method: "POST", path: "/api/users/default/memory/import", token: s.byAnna, body: `[]`}); strings.Contains(a.body, "Go value") {
-		t.Error(a.body)
+	topic := func(fields string) string {
+		return `{"records":[{"kind":"topic","topic":{` + fields + `}}]}`
+	}
+	for body, says := range map[string]string{
+		`[]`:                           "it is not a JSON object",
+		``:                             "it is not a JSON object",
+		`{"records":`:                  "it ends too early",
+		`{"records":[],"records":[]}`:  "there twice",
+		`{"Format":"glovebox-memory"}`: "unknown field",
+		"{\"format\":\"caf\xe9\"}":     "not UTF-8",
+		topic(`"id":5`):                "records[0].topic.id: it has to be a text, not a number",
+		topic(`"valid_from":"soon"`):   "records[0]: it has to be a time such as 2030-12-31T18:00:00Z",
+		topic(`"valid_from":7`):        "records[0]: it has to be a time such as 2030-12-31T18:00:00Z",
+		topic(`"id":` + strings.Repeat("[", 100) + strings.Repeat("]", 100)): "nests deeper",
+	} {
+		a := s.want(http.StatusBadRequest, request{method: "POST", path: "/api/users/default/memory/import", token: s.byAnna, body: body})
+		if !strings.Contains(a.body, says) || strings.Contains(a.body, "Go value") {
+			t.Errorf("%s: %s", body, a.body)
+		}
 	}
 }
 

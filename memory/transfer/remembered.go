@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/abi/strictjson"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -20,6 +20,9 @@ const (
 
 // MaxMemoryDocument is the most bytes that ImportMemory reads.
 const MaxMemoryDocument = 64 << 20
+
+// maxMemoryDepth is more than a topic or an extraction nests.
+const maxMemoryDepth = 64
 
 // memoryDocument is what is remembered of a user, on its way.
 type memoryDocument struct {
@@ -66,13 +69,8 @@ func ImportMemory(ctx context.Context, store memory.Store, user memory.UserID, r
 		return fail(fmt.Errorf("the document is longer than %d MiB: %w", MaxMemoryDocument>>20, memory.ErrInvalid))
 	}
 	var document memoryDocument
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&document); err != nil {
+	if err := strictjson.Object(data, &document, strictjson.Limits{Bytes: MaxMemoryDocument, Depth: maxMemoryDepth}); err != nil {
 		return fail(fmt.Errorf("%w: %w", memory.ErrInvalid, err))
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return fail(fmt.Errorf("something stands after the object: %w", memory.ErrInvalid))
 	}
 	if document.Format != MemoryFormat || document.Version != MemoryVersion {
 		return fail(fmt.Errorf("format %q, version %d: this reads %q, version %d: %w", document.Format, document.Version, MemoryFormat, MemoryVersion, memory.ErrInvalid))
