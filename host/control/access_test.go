@@ -664,3 +664,50 @@ func TestLateBodiesEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A body of a GET, which means nothing, is read before it is answered: an answer that
+// streams would else end with the time that a body has.
+func TestBodiesOfGET(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != http.NoBody {
+			t.Error("there is a body to read")
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- control.Serve(ctx, listener, handler, nil) }()
+	for _, test := range []struct {
+		name   string
+		body   io.Reader
+		status int
+	}{
+		{"of a length", strings.NewReader("{}"), http.StatusOK},
+		{"in chunks", io.MultiReader(strings.NewReader("{}")), http.StatusOK},
+		{"as long as can be", strings.NewReader(strings.Repeat("x", 64<<10)), http.StatusOK},
+		{"too long", strings.NewReader(strings.Repeat("x", 64<<10+1)), http.StatusRequestEntityTooLarge},
+		{"none", nil, http.StatusOK},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			request, err := http.NewRequest("GET", "http://"+listener.Addr().String(), test.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if response.StatusCode != test.status {
+				t.Errorf("%s", response.Status)
+			}
+		})
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

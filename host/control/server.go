@@ -32,6 +32,8 @@ const (
 	// arrivalTimeout is how long a server that stops waits for the rest of requests that
 	// are on their way: nothing is being answered yet.
 	arrivalTimeout = time.Second
+	// maxMeaningless is how many bytes of a body are read that nobody asked for.
+	maxMeaningless = 64 << 10
 )
 
 // Server answers requests. Handler is needed.
@@ -123,17 +125,41 @@ func (a *arrivals) add(to net.Conn) *connection {
 func (a *arrivals) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connectionKey{}).(*connection)
-		switch {
-		case c == nil:
-		case r.Body == http.NoBody:
+		if c == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if r.Body == http.NoBody {
 			c.change(func() { c.whole = true })
-		default:
-			// The server looks at the body of its own request at the end.
-			r = r.WithContext(r.Context())
-			r.Body = arrivingBody{r.Body, c}
+			next.ServeHTTP(w, r)
+			return
+		}
+		// The server looks at the body of its own request at the end.
+		r = r.WithContext(r.Context())
+		r.Body = arrivingBody{r.Body, c}
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			if status := passOver(r.Body); status != 0 {
+				http.Error(w, "a "+r.Method+" needs no body", status)
+				return
+			}
+			r.Body = http.NoBody
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// passOver reads a body that means nothing: an answer that streams is not to be held to
+// the time that a body has. The status says why it cannot be, 0 that it is read.
+func passOver(body io.Reader) (status int) {
+	switch n, err := io.CopyN(io.Discard, body, maxMeaningless+1); {
+	case n > maxMeaningless:
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, io.EOF):
+		return 0
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return http.StatusRequestTimeout
+	}
+	return http.StatusBadRequest
 }
 
 type arrivalListener struct {
