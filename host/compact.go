@@ -67,7 +67,7 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, c *course, r *
 	ended(report, err)
 	if err != nil {
 		// A turn goes on with what it has.
-		h.log.Warn("compaction before the answer", "session", turn.Session, "error", err)
+		h.log.WarnContext(ctx, "compaction before the answer", "session", turn.Session, "error", err)
 	}
 	h.observe(report)
 	return report.Sweep.Changed() || report.Pending

@@ -187,7 +187,7 @@ func (h *Host) hear(ctx context.Context, t *relayed, out *Relayed) (err error) {
 	if t.course.said, asked = lastSaid(t.rows); asked {
 		if out.Gap, err = h.refresh(ctx, t.turn); err != nil {
 			// A turn goes on with what it has.
-			h.log.Warn("gap refresh", "session", t.turn.Session, "error", err)
+			h.log.WarnContext(ctx, "gap refresh", "session", t.turn.Session, "error", err)
 		}
 	}
 	if len(t.fresh) == 0 {
@@ -244,7 +244,7 @@ func (h *Host) keep(ctx context.Context, t *relayed, reply *memory.Draft, calls 
 		if err := h.answerCalls(ctx, t.turn, &t.course, beside); err != nil {
 			// The client has its calls: what they come to finds these without a result,
 			// and the next turn says so.
-			h.log.Warn("answer the calls beside the client's", "session", t.turn.Session, "error", err)
+			h.log.WarnContext(ctx, "answer the calls beside the client's", "session", t.turn.Session, "error", err)
 		}
 	}
 	h.afterAnswer(context.WithoutCancel(ctx), t.turn, t.agent, t.session.Exchanges, h.windowOf(&t.course, t.answer.Report.Totals.Beside), stored[0])

@@ -166,7 +166,7 @@ func (h *Host) recall(ctx context.Context, turn *compaction.Turn, a *agent, c *c
 	}
 	beside, err := remembered(ctx, h.config, h.store, turn.User, turn.Agent, c.said, h.now())
 	if err != nil {
-		h.log.Warn("recall", "session", turn.Session, "error", err)
+		h.log.WarnContext(ctx, "recall", "session", turn.Session, "error", err)
 		return
 	}
 	c.beside = beside

@@ -352,7 +352,7 @@ func (h *Host) cutDown(ctx context.Context, turn *compaction.Turn, a *agent, c *
 	}
 	c.stage++
 	in.Recovery = c.stage
-	h.log.Warn("a prompt is too long", "session", turn.Session, "tokens", answer.Report.Tokens, "budget", answer.Report.Budget,
+	h.log.WarnContext(ctx, "a prompt is too long", "session", turn.Session, "tokens", answer.Report.Tokens, "budget", answer.Report.Budget,
 		"keep", c.stage, "messages_left_out", assembly.OverflowDrainCount(*in))
 	if h.drain(ctx, *turn, *a, c, *in) {
 		h.recall(ctx, turn, a, c)
@@ -536,12 +536,12 @@ func (h *Host) runToolOf(ctx context.Context, tools []tool, user memory.UserID, 
 	case ctx.Err() != nil:
 		return failed(c.ID, c.Name, "the turn was given up before the tool ended")
 	case timed.Err() != nil:
-		h.log.Warn("tool", "tool", c.Name, "session", session, "error", got.err)
+		h.log.WarnContext(ctx, "tool", "tool", c.Name, "session", session, "error", got.err)
 		return failed(c.ID, c.Name, fmt.Sprintf("the tool did not end within %s", h.toolTimeout))
 	case errors.Is(got.err, memory.ErrInvalid), errors.Is(got.err, memory.ErrNotFound):
 		return failed(c.ID, c.Name, got.err.Error())
 	}
-	h.log.Warn("tool", "tool", c.Name, "session", session, "error", got.err)
+	h.log.WarnContext(ctx, "tool", "tool", c.Name, "session", session, "error", got.err)
 	return failed(c.ID, c.Name, "the tool failed")
 }
 

@@ -252,7 +252,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source}
 	if answer.Gap, err = h.refresh(ctx, turn); err != nil {
 		// A turn goes on with what it has.
-		h.log.Warn("gap refresh", "session", session.ID, "error", err)
+		h.log.WarnContext(ctx, "gap refresh", "session", session.ID, "error", err)
 	}
 	draft.At = turn.At
 	// One that was stored before, and not answered, is stored no second time.
@@ -308,7 +308,7 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 	if cadence {
 		now, err := h.store.Session(ctx, turn.User, turn.Session)
 		if err != nil {
-			h.log.Warn("count exchanges", "session", turn.Session, "error", err)
+			h.log.WarnContext(ctx, "count exchanges", "session", turn.Session, "error", err)
 			return
 		}
 		if now.Exchanges > before {

@@ -190,7 +190,7 @@ func (p *person) call(ctx context.Context, name string, input json.RawMessage, r
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			p.log.Error("mcp: panic in a tool", "tool", name, "panic", r)
+			p.log.ErrorContext(ctx, "mcp: panic in a tool", "tool", name, "panic", r)
 			a = failed(name, "the tool failed")
 		}
 	}()
@@ -210,11 +210,11 @@ func failed(name, why string) answer {
 
 // refused is the answer to a call that failed with an error; of one that is neither
 // the caller's fault nor its finding, the client learns nothing.
-func (p *person) refused(name string, err error) answer {
+func (p *person) refused(ctx context.Context, name string, err error) answer {
 	if errors.Is(err, memory.ErrInvalid) || errors.Is(err, memory.ErrNotFound) {
 		return failed(name, err.Error())
 	}
-	p.log.Warn("mcp: a tool failed", "tool", name, "error", err)
+	p.log.WarnContext(ctx, "mcp: a tool failed", "tool", name, "error", err)
 	return failed(name, "the tool failed")
 }
 

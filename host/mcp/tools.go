@@ -93,16 +93,16 @@ const (
 )
 
 // listHands is hand_list.
-func (p *person) listHands(_ context.Context, raw json.RawMessage) answer {
+func (p *person) listHands(ctx context.Context, raw json.RawMessage) answer {
 	var in struct {
 		After string `json:"after"`
 	}
 	if err := decode(raw, &in); err != nil {
-		return p.refused(handListName, err)
+		return p.refused(ctx, handListName, err)
 	}
 	hands, err := p.host.HandsOf(p.user)
 	if err != nil {
-		return p.refused(handListName, err)
+		return p.refused(ctx, handListName, err)
 	}
 	list := handList{Hands: []listedHand{}}
 	list.Window.Hours, list.Window.DefaultHours = host.WindowHours()
@@ -197,11 +197,11 @@ func (p *person) listTopics(ctx context.Context, raw json.RawMessage) answer {
 	defer cancel()
 	text, err := p.topics(ctx, raw)
 	if err != nil {
-		return p.refused(topicsName, err)
+		return p.refused(ctx, topicsName, err)
 	}
 	source, err := boundary.ToolSource(topicsName)
 	if err != nil {
-		return p.refused(topicsName, err)
+		return p.refused(ctx, topicsName, err)
 	}
 	content, _ := boundary.Wrap(source, text, resultTokens)
 	return answer{text: content.Render()}
