@@ -2,8 +2,10 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 
+	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -34,9 +36,40 @@ func (h *Host) ProgramTools(ctx context.Context, user memory.UserID) ([]llm.Tool
 	}
 	var all []llm.Tool
 	for _, t := range h.programTools(ctx, u) {
-		all = append(all, t.Definition())
+		definition := t.Definition()
+		definition.Parameters = forPrograms(definition.Name, definition.Parameters)
+		all = append(all, definition)
 	}
 	return all, nil
+}
+
+// programExpand is how much of a place a program may ask for at once: what a result
+// has room for, beside its frame.
+const programExpand = 4000
+
+// forPrograms leaves out of a tool's parameters what CallTool always refuses: a
+// program calls from no session, and has no more room than one result has.
+func forPrograms(name string, parameters json.RawMessage) json.RawMessage {
+	var schema map[string]any
+	if json.Unmarshal(parameters, &schema) != nil {
+		return parameters
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	switch name {
+	case compaction.ToolSearch:
+		delete(properties, "session")
+	case compaction.ToolExpand:
+		if size, ok := properties["tokens"].(map[string]any); ok {
+			size["maximum"] = programExpand
+		}
+	default:
+		return parameters
+	}
+	amended, err := json.Marshal(schema)
+	if err != nil {
+		return parameters
+	}
+	return amended
 }
 
 // ToolResult is what a call came to.
