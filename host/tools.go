@@ -406,7 +406,7 @@ func withoutTools(r *llm.Request) *llm.Request {
 func (h *Host) complete(ctx context.Context, r *llm.Request, events *listener) (response *llm.Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.log.Error("panic in the model's driver", "panic", p, "stack", string(debug.Stack()))
+			h.log.ErrorContext(ctx, "panic in the model's driver", "panic", p, "stack", string(debug.Stack()))
 			response, err = new(llm.Response), fmt.Errorf("the model's driver panicked: %w", llm.ErrUnavailable)
 		}
 	}()
