@@ -265,6 +265,8 @@ func TestWhoHasNotOptedInPaysNothing(t *testing.T) {
 		t.Errorf("with structured memory: %d sections, %v", sections, counts)
 	}
 	choose("")
+	ticks <- at.now() // the last tick from before is over
+	store.counts()
 	model.mu.Lock()
 	clear(model.asked)
 	model.mu.Unlock()
