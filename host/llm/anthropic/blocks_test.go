@@ -131,7 +131,7 @@ func TestThoughtsAreNotWrittenAnew(t *testing.T) {
 		})}})
 		r := prompt()
 		r.Messages[1].Thinking, r.Messages[1].Provider = got.Thinking, got.Provider
-		if _, err := m.Complete(t.Context(), r); err != nil || !strings.Contains(body, `"content":[`+raw+`,{"text":"two"`) || !json.Valid([]byte(body)) {
+		if _, err := m.Complete(t.Context(), r); err != nil || !strings.Contains(body, `"content":[`+raw+`,{"type":"text","text":"two"`) || !json.Valid([]byte(body)) {
 			t.Errorf("sent %s, %v", body, err)
 		}
 	}

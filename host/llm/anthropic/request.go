@@ -10,9 +10,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
-
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/internal/remote"
 )
@@ -29,22 +26,88 @@ const (
 	noParameters = `{"type":"object","properties":{}}`
 )
 
+// request is the body of a request but for its messages, as the reference of the API
+// has it: https://docs.anthropic.com/en/api/messages
+type request struct {
+	Model         string          `json:"model"`
+	MaxTokens     int             `json:"max_tokens"`
+	Temperature   *float64        `json:"temperature,omitempty"`
+	TopP          *float64        `json:"top_p,omitempty"`
+	StopSequences []string        `json:"stop_sequences,omitempty"`
+	OutputConfig  *outputConfig   `json:"output_config,omitempty"`
+	System        []*contentBlock `json:"system,omitempty"`
+	Tools         []*tool         `json:"tools,omitempty"`
+	ToolChoice    *toolChoice     `json:"tool_choice,omitempty"`
+	Stream        bool            `json:"stream,omitempty"`
+}
+
+type outputConfig struct {
+	Effort string        `json:"effort,omitempty"`
+	Format *outputFormat `json:"format,omitempty"`
+}
+
+type outputFormat struct {
+	Type   string          `json:"type"`
+	Schema json.RawMessage `json:"schema"`
+}
+
+type tool struct {
+	Name         string          `json:"name"`
+	Description  string          `json:"description,omitempty"`
+	InputSchema  json.RawMessage `json:"input_schema"`
+	CacheControl *cacheControl   `json:"cache_control,omitempty"`
+}
+
+type toolChoice struct {
+	Type                   string `json:"type"`
+	Name                   string `json:"name,omitempty"`
+	DisableParallelToolUse bool   `json:"disable_parallel_tool_use,omitempty"`
+}
+
+// contentBlock is a part of the system text or of a message; Type says which fields it has.
+type contentBlock struct {
+	Type         string          `json:"type"`
+	Text         string          `json:"text,omitempty"`
+	Source       *imageSource    `json:"source,omitempty"`
+	ID           string          `json:"id,omitempty"`
+	Name         string          `json:"name,omitempty"`
+	Input        json.RawMessage `json:"input,omitempty"`
+	ToolUseID    string          `json:"tool_use_id,omitempty"`
+	Content      []*contentBlock `json:"content,omitempty"`
+	IsError      bool            `json:"is_error,omitempty"`
+	CacheControl *cacheControl   `json:"cache_control,omitempty"`
+}
+
+type imageSource struct {
+	Type      string `json:"type"`
+	MediaType string `json:"media_type,omitempty"`
+	Data      string `json:"data,omitempty"`
+	URL       string `json:"url,omitempty"`
+}
+
+type cacheControl struct {
+	Type string `json:"type"`
+}
+
+func kept() *cacheControl { return &cacheControl{Type: "ephemeral"} }
+
 // body writes a request. The error is that of a tool or a schema that is not a
 // JSON object.
 func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Failure) {
-	p := sdk.MessageNewParams{Model: m.endpoint.Name(), MaxTokens: int64(r.MaxOutputTokens)}
+	p := request{Model: m.endpoint.Name(), MaxTokens: r.MaxOutputTokens, Stream: stream}
 	if p.MaxTokens <= 0 {
 		p.MaxTokens = defaultMaxTokens
 	}
 	if r.Temperature != nil && !d.ownTemperature {
-		p.Temperature = sdk.Float(min(*r.Temperature, maxTemperature))
+		p.Temperature = new(min(*r.Temperature, maxTemperature))
 	}
 	if r.TopP != nil && !d.ownTopP && !(d.notBoth && r.Temperature != nil) {
-		p.TopP = sdk.Float(*r.TopP)
+		p.TopP = r.TopP
 	}
 	p.StopSequences, _ = d.stops(r)
+	var output outputConfig
 	if isEffort(r.Effort) && !d.ownEffort {
-		p.OutputConfig.Effort = sdk.OutputConfigEffort(r.Effort)
+		output.Effort = r.Effort
 	}
 	system := r.System
 	if r.Schema != nil {
@@ -56,27 +119,23 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Fai
 		default:
 			// As it is: a model writes properties in the order in which a schema
 			// has them, which a map forgets.
-			p.OutputConfig.Format = param.Override[sdk.JSONOutputFormatParam](struct {
-				Type   string          `json:"type"`
-				Schema json.RawMessage `json:"schema"`
-			}{"json_schema", r.Schema.JSON})
+			output.Format = &outputFormat{Type: "json_schema", Schema: r.Schema.JSON}
 		}
+	}
+	if output != (outputConfig{}) {
+		p.OutputConfig = &output
 	}
 	if !isBlank(system) {
-		p.System = []sdk.TextBlockParam{{Text: system}}
+		p.System = []*contentBlock{{Type: "text", Text: system}}
 	}
 	for _, t := range r.Tools {
-		tool := sdk.ToolParam{Name: t.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](json.RawMessage(noParameters))}
-		if t.Description != "" {
-			tool.Description = sdk.String(t.Description)
+		schema := t.Parameters
+		if schema == nil {
+			schema = json.RawMessage(noParameters)
+		} else if !isObject(schema) {
+			return nil, &remote.Failure{Kind: llm.ErrRefused, What: "the parameters of the tool " + strconv.Quote(t.Name) + " are not a JSON object"}
 		}
-		if t.Parameters != nil {
-			if !isObject(t.Parameters) {
-				return nil, &remote.Failure{Kind: llm.ErrRefused, What: "the parameters of the tool " + strconv.Quote(t.Name) + " are not a JSON object"}
-			}
-			tool.InputSchema = param.Override[sdk.ToolInputSchemaParam](t.Parameters)
-		}
-		p.Tools = append(p.Tools, sdk.ToolUnionParam{OfTool: &tool})
+		p.Tools = append(p.Tools, &tool{Name: t.Name, Description: t.Description, InputSchema: schema})
 	}
 	if len(p.Tools) > 0 {
 		p.ToolChoice = choice(r, d)
@@ -84,16 +143,16 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Fai
 	left := maxBreakpoints
 	if r.CacheSystem {
 		// The tools stand before the system text and are kept with it.
-		switch kept := sdk.NewCacheControlEphemeralParam(); {
+		switch {
 		case len(p.System) > 0:
-			p.System[0].CacheControl = kept
+			p.System[0].CacheControl = kept()
 			left--
 		case len(p.Tools) > 0:
-			p.Tools[len(p.Tools)-1].OfTool.CacheControl = kept
+			p.Tools[len(p.Tools)-1].CacheControl = kept()
 			left--
 		}
 	}
-	head, err := p.MarshalJSON()
+	head, err := json.Marshal(p)
 	if err != nil {
 		return nil, unwritable()
 	}
@@ -105,9 +164,6 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Fai
 	}
 	var b bytes.Buffer
 	b.Write(bytes.TrimSuffix(head, []byte("}")))
-	if stream {
-		b.WriteString(`,"stream":true`)
-	}
 	b.WriteString(`,"messages":[`)
 	b.Write(bytes.Join(written, []byte(",")))
 	b.WriteString("]}")
@@ -115,21 +171,21 @@ func (m *Model) body(r llm.Request, d dialect, stream bool) ([]byte, *remote.Fai
 }
 
 // choice says which tools may be called; nothing if that is for the model to decide.
-func choice(r llm.Request, d dialect) (c sdk.ToolChoiceUnionParam) {
-	var one param.Opt[bool]
-	if r.Choice.One && !d.manyCalls {
-		one = sdk.Bool(true)
-	}
+func choice(r llm.Request, d dialect) *toolChoice {
+	c := &toolChoice{DisableParallelToolUse: r.Choice.One && !d.manyCalls}
 	switch required := r.Choice.Required && !d.freeChoice; {
 	case r.NoCalls && d.noToolChoice:
+		return nil
 	case r.NoCalls:
-		c.OfNone = &sdk.ToolChoiceNoneParam{}
+		return &toolChoice{Type: "none"}
 	case required && r.Choice.Name != "":
-		c.OfTool = &sdk.ToolChoiceToolParam{Name: r.Choice.Name, DisableParallelToolUse: one}
+		c.Type, c.Name = "tool", r.Choice.Name
 	case required:
-		c.OfAny = &sdk.ToolChoiceAnyParam{DisableParallelToolUse: one}
-	case one.Valid():
-		c.OfAuto = &sdk.ToolChoiceAutoParam{DisableParallelToolUse: one}
+		c.Type = "any"
+	case c.DisableParallelToolUse:
+		c.Type = "auto"
+	default:
+		return nil
 	}
 	return c
 }
@@ -174,28 +230,33 @@ func messages(all []llm.Message, d dialect, breakpoints int) ([][]byte, error) {
 // parts writes the content of a message: thoughts, text and calls, or results, text
 // and pictures. A breakpoint stands on the last that is not a thought.
 func parts(m llm.Message, d dialect, breakpoint bool) ([][]byte, error) {
-	var blocks []sdk.ContentBlockParamUnion
+	var blocks []*contentBlock
 	for _, v := range m.ToolResults {
-		blocks = append(blocks, sdk.NewToolResultBlock(wireID(v.ID), v.Text, v.IsError))
+		result := &contentBlock{Type: "tool_result", ToolUseID: wireID(v.ID), IsError: v.IsError}
+		if v.Text != "" {
+			result.Content = []*contentBlock{{Type: "text", Text: v.Text}}
+		}
+		blocks = append(blocks, result)
 	}
 	for words, image := range remote.Parts(m, d.blind) {
 		switch {
 		case image == nil:
-			blocks = append(blocks, sdk.NewTextBlock(words))
+			blocks = append(blocks, &contentBlock{Type: "text", Text: words})
 		case image.URL != "":
-			blocks = append(blocks, sdk.NewImageBlock(sdk.URLImageSourceParam{URL: image.URL}))
+			blocks = append(blocks, &contentBlock{Type: "image", Source: &imageSource{Type: "url", URL: image.URL}})
 		default:
-			blocks = append(blocks, sdk.NewImageBlockBase64(image.MediaType, base64.StdEncoding.EncodeToString(image.Data)))
+			data := base64.StdEncoding.EncodeToString(image.Data)
+			blocks = append(blocks, &contentBlock{Type: "image", Source: &imageSource{Type: "base64", MediaType: image.MediaType, Data: data}})
 		}
 	}
 	for _, c := range m.ToolCalls {
-		blocks = append(blocks, sdk.NewToolUseBlock(wireID(c.ID), c.Input, c.Name))
+		blocks = append(blocks, &contentBlock{Type: "tool_use", ID: wireID(c.ID), Name: c.Name, Input: c.Input})
 	}
 	if len(blocks) == 0 {
 		return nil, nil
 	}
 	if breakpoint {
-		*blocks[len(blocks)-1].GetCacheControl() = sdk.NewCacheControlEphemeralParam()
+		blocks[len(blocks)-1].CacheControl = kept()
 	}
 	var written [][]byte
 	if !d.noThoughts && m.Role == llm.RoleAssistant && m.Provider == Provider && areThoughts(m.Thinking) {
@@ -204,7 +265,7 @@ func parts(m llm.Message, d dialect, breakpoint bool) ([][]byte, error) {
 		}
 	}
 	for _, b := range blocks {
-		data, err := b.MarshalJSON()
+		data, err := json.Marshal(b)
 		if err != nil {
 			return nil, err
 		}

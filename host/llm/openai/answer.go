@@ -15,10 +15,6 @@ import (
 	"github.com/gloveboxhq/glovebox/host/llm/internal/remote"
 )
 
-// What follows reads an answer, whole or in pieces, with types of its own: those
-// of the SDK cost hundreds of bytes for each null in a list, cannot tell the end
-// of a stream from a stream that is cut, and take "error":null for an error.
-
 // chunk is a whole answer, or one event of a stream.
 type chunk struct {
 	// Object is "error" where a server sends the fields of an error bare.

@@ -1,26 +1,21 @@
-// Package openai asks any server that speaks the Chat Completions protocol,
-// through the official SDK: OpenAI's own, or a compatible one such as
-// llama.cpp, vLLM or Ollama.
+// Package openai asks any server that speaks the Chat Completions protocol:
+// OpenAI's own, or a compatible one such as llama.cpp, vLLM or Ollama.
+//
+// It writes requests and reads answers itself. The official SDK adds 20 MB to a
+// program for doing the first, and its types for the second cost hundreds of
+// bytes for each null in a list, cannot tell the end of a stream from a stream
+// that is cut, and take "error":null for an error (openai-go v3.95).
 package openai
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/shared"
 
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/internal/remote"
@@ -43,7 +38,6 @@ const (
 // Model is an llm.Streamer. It is safe for concurrent use.
 type Model struct {
 	endpoint *remote.Endpoint
-	chat     openai.ChatCompletionService
 	// dialect is what the server was found to understand. Requests that find
 	// out at the same time find the same.
 	dialect atomic.Pointer[dialect]
@@ -96,17 +90,6 @@ func New(c Config) (*Model, error) {
 	m := &Model{endpoint: endpoint}
 	name := endpoint.Hostname()
 	m.dialect.Store(&dialect{completionTokens: name == "api.openai.com" || strings.HasSuffix(name, ".openai.azure.com")})
-	// The service alone: openai.NewClient would take keys, headers and
-	// addresses from the environment.
-	m.chat = openai.NewChatCompletionService(
-		option.WithBaseURL(c.BaseURL),
-		option.WithAPIKey(c.APIKey),
-		option.WithHTTPClient(endpoint.Client()),
-		// The endpoint repeats requests: the SDK (v3.95) counts the wait for
-		// the next attempt as part of the last one's time, waits although ctx
-		// will be done before, and repeats what an empty account will refuse.
-		option.WithMaxRetries(0),
-	)
 	return m, nil
 }
 
@@ -118,8 +101,7 @@ func (m *Model) GoString() string { return m.String() }
 
 // Complete implements llm.Model. Errors wrap ctx's, or llm.ErrRateLimited,
 // llm.ErrUnavailable, llm.ErrAuth, llm.ErrContextTooLong, llm.ErrRefused or
-// llm.ErrEmpty, and nothing of the SDK's, whose errors hold the request and so
-// the key.
+// llm.ErrEmpty, and hold nothing of the request or the key.
 func (m *Model) Complete(ctx context.Context, r llm.Request) (llm.Response, error) {
 	response, err := m.ask(ctx, &r, nil)
 	return *response, err
@@ -215,17 +197,16 @@ func (m *Model) send(ctx context.Context, r *llm.Request, d *dialect, streams bo
 	if wrong != nil {
 		return nil, wrong
 	}
-	params, wrong := m.params(*r, *d, streams)
+	body, wrong := m.body(*r, *d, streams)
 	if wrong != nil {
 		return nil, wrong
 	}
-	x, _, failed := m.endpoint.Send(ctx, streams, func(ctx context.Context) (raw *http.Response, err error) {
-		options := []option.RequestOption{option.WithResponseBodyInto(&raw)}
-		if streams {
-			options = append(options, option.WithJSONSet("stream", true))
+	x, _, failed := m.endpoint.Send(ctx, streams, func(ctx context.Context) (*http.Response, error) {
+		header := http.Header{}
+		if key := m.endpoint.Key(); key != "" {
+			header.Set("Authorization", "Bearer "+key)
 		}
-		_, err = m.chat.New(ctx, params, options...)
-		return raw, err
+		return m.endpoint.Post(ctx, "chat/completions", header, body)
 	}, func(_ int, body []byte) remote.Complaint { return complain(body).read() })
 	return x, failed
 }
@@ -253,145 +234,4 @@ type lively struct{ *remote.Exchange }
 func (l lively) Read(b []byte) (int, error) {
 	l.Alive()
 	return l.Exchange.Read(b)
-}
-
-// params writes a request that was checked. The error is that of a schema, or of a
-// tool's parameters, that are not a JSON object.
-func (m *Model) params(r llm.Request, d dialect, streams bool) (openai.ChatCompletionNewParams, *remote.Failure) {
-	p := openai.ChatCompletionNewParams{Model: m.endpoint.Name()}
-	if streams && !d.noStreamUsage {
-		p.StreamOptions.IncludeUsage = openai.Bool(true)
-	}
-	system := r.System
-	if s := r.Schema; s != nil {
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal(s.JSON, &object); err != nil || object == nil || !llm.ValidToolName(s.Name) {
-			return p, &remote.Failure{Kind: llm.ErrRefused, What: "the schema " + strconv.Quote(s.Name) + " has no name of 1 to 64 letters, digits, '_' or '-', or is not a JSON object"}
-		}
-		switch d.schema {
-		case schemaHeld:
-			p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
-				// As it was written: models answer in the order of its properties.
-				JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: s.Name, Schema: s.JSON, Strict: openai.Bool(true)},
-			}
-		case schemaAnyJSON:
-			p.ResponseFormat.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
-		}
-		if d.schema > schemaHeld {
-			system = remote.InWords(system, s)
-		}
-	}
-	for _, t := range r.Tools {
-		function := shared.FunctionDefinitionParam{Name: t.Name}
-		if t.Description != "" {
-			function.Description = openai.String(t.Description)
-		}
-		if t.Parameters != nil {
-			if err := json.Unmarshal(t.Parameters, &function.Parameters); err != nil || function.Parameters == nil {
-				return p, &remote.Failure{Kind: llm.ErrRefused, What: "the parameters of the tool " + strconv.Quote(t.Name) + " are not a JSON object"}
-			}
-		}
-		p.Tools = append(p.Tools, openai.ChatCompletionFunctionTool(function))
-	}
-	if r.NoCalls && d.noToolChoice {
-		p.Tools = nil
-	}
-	if len(p.Tools) > 0 {
-		switch c := r.Choice; {
-		case r.NoCalls:
-			p.ToolChoice.OfAuto = openai.String("none")
-		case !c.Required || d.freeChoice:
-		case c.Name == "":
-			p.ToolChoice.OfAuto = openai.String("required")
-		default:
-			p.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: c.Name})
-		}
-		if r.Choice.One && !r.NoCalls && !d.manyCalls {
-			p.ParallelToolCalls = openai.Bool(false)
-		}
-	}
-	if system != "" {
-		p.Messages = append(p.Messages, openai.SystemMessage(system))
-	}
-	for _, message := range r.Messages {
-		p.Messages = append(p.Messages, messages(message, d.blind)...)
-	}
-	switch limit := int64(r.MaxOutputTokens); {
-	case limit <= 0:
-	case d.completionTokens:
-		p.MaxCompletionTokens = openai.Int(limit)
-	default:
-		p.MaxTokens = openai.Int(limit)
-	}
-	if r.Temperature != nil && !d.ownTemperature {
-		p.Temperature = openai.Float(*r.Temperature)
-	}
-	if r.TopP != nil && !d.ownTopP {
-		p.TopP = openai.Float(*r.TopP)
-	}
-	if !d.noStop {
-		p.Stop.OfStringArray = r.Stop
-	}
-	if !d.ownEffort && !d.otherEffort {
-		p.ReasoningEffort = shared.ReasoningEffort(r.Effort)
-	}
-	return p, nil
-}
-
-// messages writes one message; in this protocol every tool's result is one of
-// its own, and thoughts have no place. Whether a call failed is said by the result's
-// text alone. Blind leaves pictures out.
-func messages(m llm.Message, blind bool) []openai.ChatCompletionMessageParamUnion {
-	var all []openai.ChatCompletionMessageParamUnion
-	if m.Role == llm.RoleAssistant {
-		var said openai.ChatCompletionAssistantMessageParam
-		if m.Text != "" {
-			said.Content.OfString = openai.String(m.Text)
-		}
-		for _, c := range m.ToolCalls {
-			said.ToolCalls = append(said.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
-				OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-					ID:       wireID(c.ID),
-					Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: c.Name, Arguments: string(c.Input)},
-				},
-			})
-		}
-		return append(all, openai.ChatCompletionMessageParamUnion{OfAssistant: &said})
-	}
-	for _, v := range m.ToolResults {
-		all = append(all, openai.ToolMessage(v.Text, wireID(v.ID)))
-	}
-	var parts []openai.ChatCompletionContentPartUnionParam
-	for words, image := range remote.Parts(m, blind) {
-		switch {
-		case image == nil:
-			parts = append(parts, openai.TextContentPart(words))
-		case image.URL != "":
-			parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: image.URL}))
-		default:
-			data := "data:" + image.MediaType + ";base64," + base64.StdEncoding.EncodeToString(image.Data)
-			parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: data}))
-		}
-	}
-	switch {
-	case len(parts) == 1 && parts[0].OfText != nil:
-		// Not every server knows of parts.
-		all = append(all, openai.UserMessage(parts[0].OfText.Text))
-	case len(parts) > 0:
-		all = append(all, openai.UserMessage(parts))
-	}
-	return all
-}
-
-// maxID is the most bytes of a call's id that OpenAI takes; llm allows for more,
-// since others make longer ones.
-const maxID = 40
-
-// wireID returns the id by which the server knows a call: the same every time.
-func wireID(id string) string {
-	if len(id) <= maxID {
-		return id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "call_" + hex.EncodeToString(sum[:16])
 }

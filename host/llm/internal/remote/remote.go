@@ -5,6 +5,7 @@
 package remote
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -133,8 +134,23 @@ func (e *Endpoint) Name() string { return e.name }
 // Hostname is the server's, without the port.
 func (e *Endpoint) Hostname() string { return e.url.Hostname() }
 
-// Client follows no redirects, and no response of it is endless.
-func (e *Endpoint) Client() *http.Client { return e.client }
+// Key returns the key of the server, "" if it wants none. It goes into the header of
+// a request and nowhere else.
+func (e *Endpoint) Key() string { return e.key }
+
+// Post sends JSON to the path below the base URL. Whatever the status of the
+// response, its body is the caller's to close.
+func (e *Endpoint) Post(ctx context.Context, path string, header http.Header, body []byte) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url.JoinPath(path).String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header = header
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", "Glovebox")
+	return e.client.Do(request)
+}
 
 // Ask makes attempts until there is an answer or no hope. Errors wrap ctx's or one
 // of package llm's and name the endpoint; the response beside one is not nil. It goes
