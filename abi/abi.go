@@ -54,6 +54,10 @@ const (
 	CapabilityLLM   Capability = "llm"
 )
 
+// AnyHost, alone among the hosts of a manifest, asks for whatever the operator
+// allows: an author does not know where the operator's feeds or servers are.
+const AnyHost = "*"
+
 // Capabilities returns every capability, in the order of the specification.
 func Capabilities() []Capability {
 	return []Capability{CapabilityHTTP, CapabilityFiles, CapabilityKV, CapabilityLLM}

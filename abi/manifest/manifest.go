@@ -43,8 +43,9 @@ type Permission struct {
 	Capability abi.Capability `toml:"capability"`
 	// Reason is shown to the operator word for word.
 	Reason string `toml:"reason"`
-	// Hosts is the scope of http, Paths the names of the roots of files,
-	// Secrets the names that the operator binds, MaxTokens the scope of llm.
+	// Hosts is the scope of http: rules for requests, or abi.AnyHost alone. Paths are
+	// the names of the roots of files, Secrets the names that the operator binds,
+	// MaxTokens is the scope of llm.
 	Hosts     []string `toml:"hosts"`
 	Paths     []string `toml:"paths"`
 	Secrets   []string `toml:"secrets"`
@@ -161,6 +162,9 @@ func (p Permission) check() error {
 	}
 	if p.Capability == abi.CapabilityFiles && len(p.Paths) == 0 {
 		return fmt.Errorf(`capability "files" needs paths: the names of the folders that it reads`)
+	}
+	if len(p.Hosts) > 1 && slices.Contains(p.Hosts, abi.AnyHost) {
+		return fmt.Errorf("hosts: %q asks for whatever the operator allows and stands alone", abi.AnyHost)
 	}
 	for _, name := range p.Paths {
 		if !ValidName(name) {

@@ -65,17 +65,20 @@ func NewHTTPGrant(asked HTTPRequest, allowed HTTPConfig, load SecretLoader) (*HT
 	if load == nil {
 		load = LoadSecret
 	}
-	wanted, err := ParseHostRules(asked.Hosts)
-	if err != nil {
-		return nil, fmt.Errorf("the manifest's hosts: %w", err)
-	}
 	configured, err := ParseHostRules(allowed.Hosts)
 	if err != nil {
 		return nil, fmt.Errorf("hosts: %w", err)
 	}
-	g := &HTTPGrant{hosts: Intersect(wanted, configured)}
+	g := &HTTPGrant{hosts: configured}
+	if !slices.Equal(asked.Hosts, []string{abi.AnyHost}) {
+		wanted, err := ParseHostRules(asked.Hosts)
+		if err != nil {
+			return nil, fmt.Errorf("the manifest's hosts: %w", err)
+		}
+		g.hosts = Intersect(wanted, configured)
+	}
 	if len(g.hosts) == 0 {
-		return nil, fmt.Errorf("hosts: nothing of what the manifest asks for, %v, is allowed by %v", wanted, configured)
+		return nil, fmt.Errorf("hosts: nothing of what the manifest asks for, %v, is allowed by %v", asked.Hosts, configured)
 	}
 	for _, text := range allowed.AllowPrivate {
 		p, err := ParsePrivateTarget(text)

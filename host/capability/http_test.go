@@ -820,6 +820,26 @@ func TestHTTPSecretAtTheLimit(t *testing.T) {
 	}
 }
 
+// A hand that cannot know the operator's servers leaves them to the operator.
+func TestAnyHostIsWhatTheOperatorAllows(t *testing.T) {
+	ask := capability.HTTPRequest{Hosts: []string{abi.AnyHost}}
+	grant, err := capability.NewHTTPGrant(ask, capability.HTTPConfig{Hosts: []string{"https://feeds.example/news"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(grant.Hosts()); got != "[https://feeds.example/news]" {
+		t.Errorf("got %s", got)
+	}
+	for _, asked := range [][]string{{abi.AnyHost, "https://feeds.example"}, {"*.example"}, {}} {
+		if _, err := capability.NewHTTPGrant(capability.HTTPRequest{Hosts: asked}, capability.HTTPConfig{Hosts: []string{"https://feeds.example"}}, nil); err == nil {
+			t.Errorf("%q is granted", asked)
+		}
+	}
+	if _, err := capability.NewHTTPGrant(ask, capability.HTTPConfig{}, nil); err == nil {
+		t.Error("any host is granted where the operator allows none")
+	}
+}
+
 func TestHTTPGrantErrors(t *testing.T) {
 	good := capability.SecretBinding{Name: "api", From: "env:X", Host: "https://a.example"}
 	with := func(change func(*capability.SecretBinding)) []capability.SecretBinding {
