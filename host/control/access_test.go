@@ -628,14 +628,30 @@ func TestStopWaitsForNoRequests(t *testing.T) {
 	}
 }
 
-// Who is told that a body did not come in time is told at once: the rest of it is not
-// waited for, though nothing bounds that any more.
-func TestLateBodiesEnd(t *testing.T) {
+// serveHandler serves a handler as the control API is served, until the test is over,
+// and returns its address.
+func serveHandler(t *testing.T, handler http.HandlerFunc) (address string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- control.Serve(ctx, listener, handler, nil) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// Who is told that a body did not come in time is told at once: the rest of it is not
+// waited for, though nothing bounds that any more.
+func TestLateBodiesEnd(t *testing.T) {
+	address := serveHandler(t, func(w http.ResponseWriter, r *http.Request) {
 		connection := http.NewResponseController(w)
 		_ = connection.SetReadDeadline(time.Now().Add(time.Millisecond))
 		_, err := io.ReadAll(r.Body)
@@ -644,10 +660,7 @@ func TestLateBodiesEnd(t *testing.T) {
 			w.WriteHeader(http.StatusRequestTimeout)
 		}
 	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- control.Serve(ctx, listener, handler, nil) }()
-	connection, err := net.Dial("tcp", listener.Addr().String())
+	connection, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -659,27 +672,16 @@ func TestLateBodiesEnd(t *testing.T) {
 	if said, err := io.ReadAll(connection); err != nil || !strings.HasPrefix(string(said), "HTTP/1.1 408 ") {
 		t.Errorf("%q, %v", said, err)
 	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // A body of a GET, which means nothing, is read before it is answered: an answer that
 // streams would else end with the time that a body has.
 func TestBodiesOfGET(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address := serveHandler(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != http.NoBody {
 			t.Error("there is a body to read")
 		}
 	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- control.Serve(ctx, listener, handler, nil) }()
 	for _, test := range []struct {
 		name   string
 		body   io.Reader
@@ -692,7 +694,7 @@ func TestBodiesOfGET(t *testing.T) {
 		{"none", nil, http.StatusOK},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			request, err := http.NewRequest("GET", "http://"+listener.Addr().String(), test.body)
+			request, err := http.NewRequest("GET", "http://"+address, test.body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -705,9 +707,5 @@ func TestBodiesOfGET(t *testing.T) {
 				t.Errorf("%s", response.Status)
 			}
 		})
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
