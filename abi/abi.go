@@ -91,10 +91,16 @@ func CapabilityOf(module string) (Capability, bool) {
 	return "", false
 }
 
-// Fixed bounds of the contract, in bytes.
+// Fixed bounds of the contract.
 const (
 	MaxPromptBytes  = 16 << 10
 	MaxRequestBytes = 1 << 20
+	// MaxFailureBytes is what is kept of the text of a failure.
+	MaxFailureBytes = 16 << 10
+	// MaxPageEntries bounds one page of a listing of files or keys.
+	MaxPageEntries = 1000
+	// MaxKeyBytes bounds the key of a kept value.
+	MaxKeyBytes = 512
 )
 
 // Query is what a hand is asked. It is encoded as one JSON object in UTF-8; a

@@ -106,7 +106,7 @@ var hostFunctions = []hostFunction{
 	{abi.ModuleCore, "fail", 2, false, func(_ context.Context, c *call, memory api.Memory, args []uint64) int32 {
 		c.failed = true
 		if text, ok := view(memory, args[0], args[1]); ok {
-			text = text[:min(len(text), 16<<10)]
+			text = text[:min(len(text), abi.MaxFailureBytes)]
 			c.charge(len(text))
 			c.failure = bytes.Clone(text)
 		}
@@ -304,14 +304,12 @@ func (c *call) filesList(ctx context.Context, r abi.FilesListRequest) ([]byte, e
 	return json.Marshal(page)
 }
 
-const maxListLimit = 1000
-
 func pageLimit(asked int) (int, error) {
 	switch {
-	case asked < 0 || asked > maxListLimit:
+	case asked < 0 || asked > abi.MaxPageEntries:
 		return 0, abi.KindBadRequest
 	case asked == 0:
-		return maxListLimit, nil
+		return abi.MaxPageEntries, nil
 	}
 	return asked, nil
 }
@@ -360,14 +358,11 @@ func (c *call) httpFetch(ctx context.Context, r abi.HTTPFetchRequest) ([]byte, e
 	return append(append(result, '\n'), body...), nil
 }
 
-// maxKeyBytes bounds a key.
-const maxKeyBytes = 512
-
 func (c *call) checkKV(key string) error {
 	switch {
 	case c.ports.KV == nil:
 		return abi.KindNotGranted
-	case key == "" || len(key) > maxKeyBytes || !utf8.ValidString(key):
+	case key == "" || len(key) > abi.MaxKeyBytes || !utf8.ValidString(key):
 		return abi.KindBadRequest
 	}
 	return nil

@@ -24,10 +24,10 @@ import (
 )
 
 // MaxKeyBytes bounds a key.
-const MaxKeyBytes = 512
+const MaxKeyBytes = abi.MaxKeyBytes
 
 // MaxPageKeys bounds one page of List.
-const MaxPageKeys = 1000
+const MaxPageKeys = abi.MaxPageEntries
 
 // Store is what the functions of this package reach: the host's inside a hand,
 // that of WithStore in a test. It is given valid keys and limits alone.
