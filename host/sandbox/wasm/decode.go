@@ -18,12 +18,9 @@ func Decode(data []byte) (*Module, error) {
 	r := reader{data: data, at: len(preamble)}
 	last := 0
 	for r.at < len(data) {
-		s, err := r.section()
+		s, err := r.nextSection(m)
 		if err != nil {
 			return nil, err
-		}
-		if m.Sections = append(m.Sections, s); len(m.Sections) > maxSections {
-			return nil, &Error{Offset: r.at, Rule: fmt.Sprintf("more than %d sections", maxSections)}
 		}
 		if s.ID == SectionCustom {
 			continue
@@ -41,6 +38,34 @@ func Decode(data []byte) (*Module, error) {
 		}
 	}
 	return m, m.agree(len(data))
+}
+
+// Sections reads where the sections of a module are, and the names of custom ones,
+// but nothing else that they hold: for what has to be known before a module is worth
+// decoding. Of the Module only Sections is set. Errors match ErrMalformed.
+func Sections(data []byte) (*Module, error) {
+	if err := checkPreamble(data); err != nil {
+		return nil, err
+	}
+	m := &Module{}
+	r := reader{data: data, at: len(preamble)}
+	for r.at < len(data) {
+		if _, err := r.nextSection(m); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (r *reader) nextSection(m *Module) (Section, error) {
+	s, err := r.section()
+	if err != nil {
+		return s, err
+	}
+	if m.Sections = append(m.Sections, s); len(m.Sections) > maxSections {
+		return s, &Error{Offset: r.at, Rule: fmt.Sprintf("more than %d sections", maxSections)}
+	}
+	return s, nil
 }
 
 func checkPreamble(data []byte) error {
