@@ -50,7 +50,7 @@ END:VCALENDAR
 }
 
 func TestSandboxOnly(t *testing.T) {
-	module, err := build.Hand(t.Context(), "hand-go", build.Reactor)
+	module, err := build.Hand(t.Context(), "hand-go/smallest", build.Reactor)
 	if err != nil {
 		t.Fatal(err)
 	}

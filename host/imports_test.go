@@ -29,6 +29,7 @@ var forbidden = []struct {
 	{[]string{"compaction", "compaction/assembly", "compaction/transcript/..."}, []string{"memory/sqlite"}},
 	{[]string{"compaction/assembly", "compaction/transcript"}, []string{"host/llm/...", "net/http", "database/sql"}},
 	{[]string{"abi/...", "sdk/..."}, []string{"host/...", "memory/...", "compaction/..."}},
+	{[]string{"host/handtest"}, []string{"memory/...", "compaction/..."}},
 	{[]string{"host/boundary"}, []string{"host/...", "memory/...", "compaction/...", "net/http", "database/sql", "os/exec"}},
 	{[]string{"memory"}, []string{"memory/...", "compaction/...", "host/llm/..."}},
 	{[]string{"host/datafile"}, []string{"host/...", "memory/...", "compaction/...", "net/http", "database/sql", "os/exec"}},
@@ -91,8 +92,8 @@ func forbids(pattern, to string, ours bool) bool {
 var makers = []string{"Wrap", "HandSource", "SummarySource", "ToolSource"}
 
 // plainReaders lists who may take external text out of its frame: for an index,
-// for plain display or for an export, never for a prompt.
-var plainReaders = []string{"memory", "host/cmd/glovebox", "host/dashboard"}
+// for plain display, for a test of a hand or for an export, never for a prompt.
+var plainReaders = []string{"memory", "host/cmd/glovebox", "host/dashboard", "host/handtest"}
 
 // A constructor that is passed as a value could be given to something that
 // hides where the text came from (see golang/go issue 56669); so each is only

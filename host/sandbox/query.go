@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -57,6 +58,22 @@ type Result struct {
 	Calls int
 	// Fuel is what the guest used, in units of about one instruction.
 	Fuel int64
+	// Exact are digests of what the guest wrote, byte by byte; nil unless
+	// Ports.Fixed is set.
+	Exact *Exact
+}
+
+// Exact holds SHA-256 digests: a test that has to know a guest's very bytes
+// compares them with those of what it wants, and no text goes round its frame.
+type Exact struct {
+	// Reply is of the reply up to the output limit, before it is cut to tokens;
+	// also of what was written before a failure.
+	Reply [sha256.Size]byte
+	// Said is of the guest's account of its failure; of nothing if there is none.
+	Said [sha256.Size]byte
+	// Log is of the lines of the log, each after its level, a colon and a space,
+	// and with a line feed behind it.
+	Log [sha256.Size]byte
 }
 
 // Query asks the module one question in a fresh instance. The result is valid
@@ -77,16 +94,40 @@ func (m *Module) Query(ctx context.Context, q abi.Query, ports Ports) (Result, e
 	if err != nil {
 		return Result{}, &abi.Error{Hand: m.name, Kind: abi.KindBadRequest, Text: "encode query", Err: err}
 	}
+	return m.ask(ctx, encoded, q.MaxOutputTokens, ports)
+}
+
+// QueryEncoded is Query with a query that is JSON already, and reaches the guest
+// as it is: a conformance test asks with fields of tomorrow and spellings that
+// this host does not use. It must be an object of at most abi.MaxRequestBytes; its
+// max_output_tokens is what the reply is cut to. Errors are those of Query.
+func (m *Module) QueryEncoded(ctx context.Context, query []byte, ports Ports) (Result, error) {
+	if len(query) > abi.MaxRequestBytes {
+		return Result{}, m.errorf(abi.KindBadRequest, "the query is %d bytes: at most %d are allowed", len(query), abi.MaxRequestBytes)
+	}
+	var size struct {
+		MaxOutputTokens int `json:"max_output_tokens"`
+	}
+	if err := json.Unmarshal(query, &size); err != nil {
+		return Result{}, &abi.Error{Hand: m.name, Kind: abi.KindBadRequest, Text: "the query is not a JSON object of the contract", Err: err}
+	}
+	if size.MaxOutputTokens <= 0 {
+		size.MaxOutputTokens = DefaultOutputTokens
+	}
+	return m.ask(ctx, query, size.MaxOutputTokens, ports)
+}
+
+func (m *Module) ask(ctx context.Context, encoded []byte, maxOutputTokens int, ports Ports) (Result, error) {
 	leave, err := m.enter(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	defer leave()
 
-	c := &call{module: m, ports: ports, query: encoded, maxOutputTokens: q.MaxOutputTokens, granted: slice}
+	c := &call{module: m, ports: ports, query: encoded, maxOutputTokens: maxOutputTokens, granted: slice}
 	began := time.Now()
 	err = c.run(ctx)
-	result := c.outcome(q.MaxOutputTokens, err)
+	result := c.outcome(maxOutputTokens, err)
 	result.Took = time.Since(began)
 	return result, err
 }
@@ -405,6 +446,9 @@ func (c *call) outcome(maxTokens int, err error) Result {
 	}
 	if c.failed {
 		r.Said, _ = boundary.Wrap(c.module.source, string(c.failure), failureTokens)
+	}
+	if c.ports.Fixed != nil {
+		r.Exact = &Exact{Reply: sha256.Sum256(c.reply), Said: sha256.Sum256(c.failure), Log: sha256.Sum256([]byte(c.log.String()))}
 	}
 	if err != nil {
 		return r

@@ -16,7 +16,7 @@ import (
 // The scripts drive the binary as a person would; several of their lines are
 // hostile.
 func TestScripts(t *testing.T) {
-	guest, err := build.Hand(t.Context(), filepath.Join("..", "..", "..", "examples", "hand-go"), build.Reactor)
+	guest, err := build.Hand(t.Context(), filepath.Join("..", "..", "..", "examples", "hand-go", "smallest"), build.Reactor)
 	if err != nil {
 		t.Fatal(err)
 	}

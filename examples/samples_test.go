@@ -1,0 +1,128 @@
+package examples
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/abi/conformance"
+	"github.com/gloveboxhq/glovebox/host/handtest"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+	"github.com/gloveboxhq/glovebox/sdk/go/build"
+	vectors "github.com/gloveboxhq/glovebox/testdata/abi"
+)
+
+var (
+	sampleFile = flag.String("sample", "", "a module to run the cases of the sample hand against, with or without a manifest")
+	sampleCase = flag.String("sample-case", "", "only the cases whose names hold this")
+)
+
+// samples are the sample hands, by language. Build returns the module without a
+// manifest; an error that matches exec.ErrNotFound names a toolchain that is not
+// installed.
+var samples = []struct {
+	language string
+	build    func(t *testing.T) ([]byte, error)
+	maxBytes int
+}{
+	{"go", func(t *testing.T) ([]byte, error) { return build.Hand(t.Context(), "hand-go", build.Reactor) }, 4 << 20},
+}
+
+func TestSamples(t *testing.T) {
+	for _, sample := range samples {
+		t.Run(sample.language, func(t *testing.T) {
+			module, err := sample.build(t)
+			if errors.Is(err, exec.ErrNotFound) {
+				t.Skipf("install what builds it: %v", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			module = withManifest(t, module)
+			if len(module) > sample.maxBytes {
+				t.Errorf("the module is %d bytes, more than %d", len(module), sample.maxBytes)
+			}
+			t.Logf("%d bytes", len(module))
+			checkSample(t, module)
+		})
+	}
+}
+
+// TestSampleFile lets whoever writes an SDK run the cases before it has a row:
+//
+//	go test ./examples -run TestSampleFile -sample=/path/to/hand.wasm [-sample-case=kv]
+func TestSampleFile(t *testing.T) {
+	if *sampleFile == "" {
+		t.Skip("there is no -sample")
+	}
+	module, err := os.ReadFile(*sampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes", len(module))
+	checkSample(t, withManifest(t, module))
+}
+
+// withManifest embeds sample.toml.
+func withManifest(t *testing.T, module []byte) []byte {
+	t.Helper()
+	document, err := os.ReadFile("sample.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	outline, err := wasm.Decode(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outline.WithCustom(abi.ManifestSection, document)
+}
+
+func checkSample(t *testing.T, module []byte) {
+	sample, err := conformance.ReadSample(vectors.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded := load(t, module)
+	report, err := sample.Check(t.Context(), handtest.Runner(loaded, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Checks) != len(sample.Cases) {
+		t.Errorf("%d of %d cases were checked", len(report.Checks), len(sample.Cases))
+	}
+	for _, check := range report.Checks {
+		if !strings.Contains(check.Name, *sampleCase) {
+			continue
+		}
+		for _, fault := range check.Faults {
+			t.Errorf("%s: %s", check.Name, fault)
+		}
+	}
+}
+
+// load gives the module all it may import; what a case does not have is not
+// granted all the same.
+func load(t *testing.T, module []byte) *sandbox.Module {
+	t.Helper()
+	engine, err := sandbox.New(sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	loaded, err := engine.Load(context.Background(), module, sandbox.Options{Name: "sample", Granted: abi.Capabilities(), Trusted: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
