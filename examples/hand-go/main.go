@@ -86,7 +86,9 @@ var commands = map[string]command{
 	},
 	"config": config,
 	"log":    log,
-	"fail":   func(_ context.Context, _ hand.Query, text string) (string, bool, error) { return "", false, failure(text) },
+	"fail": func(_ context.Context, _ hand.Query, text string) (string, bool, error) {
+		return "", false, failure(text)
+	},
 	"tokens": func(_ context.Context, _ hand.Query, text string) (string, bool, error) {
 		return strconv.Itoa(tokens.Estimate(text)), true, nil
 	},
