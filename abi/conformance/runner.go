@@ -49,8 +49,8 @@ type Outcome struct {
 
 // Cost is what one question took.
 type Cost struct {
-	// Tokens is what the reply costs in a prompt.
-	Tokens int
+	// Tokens is what the reply costs in a prompt, Bytes what the hand wrote of it.
+	Tokens, Bytes int
 	// Took is wall time.
 	Took time.Duration
 	// Fuel is in units of about one instruction.

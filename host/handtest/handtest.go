@@ -64,7 +64,7 @@ func outcomeOf(limits abi.Limits, r sandbox.Result, err error) (conformance.Outc
 		Reply: boundary.Neutral(r.Reply), Said: boundary.Neutral(r.Said), Log: boundary.Neutral(r.Log),
 		ReplyBytes: r.ReplyBytes, OverBytes: max(r.ReplyBytes-limits.OutputBytes, 0),
 		OverTokens: r.Neutralised.CutTokens, InvalidUTF8: r.Neutralised.InvalidUTF8,
-		Cost: conformance.Cost{Tokens: r.Reply.Tokens(), Took: r.Took, Fuel: r.Fuel, MemoryBytes: r.MemoryBytes, Calls: r.Calls},
+		Cost: conformance.Cost{Tokens: r.Reply.Tokens(), Bytes: r.ReplyBytes, Took: r.Took, Fuel: r.Fuel, MemoryBytes: r.MemoryBytes, Calls: r.Calls},
 	}
 	if r.Exact != nil {
 		o.ReplyDigest, o.SaidDigest, o.LogDigest = r.Exact.Reply, r.Exact.Said, r.Exact.Log

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/manifest"
@@ -27,7 +28,7 @@ import (
 const bundledPrefix = "bundled:"
 
 func (a *app) hand() *cobra.Command {
-	return group("hand", "Work with hands", a.handInspect(), a.handQuery(), a.handList(), a.handEmbed())
+	return group("hand", "Work with hands", a.handInspect(), a.handQuery(), a.handTest(), a.handList(), a.handEmbed())
 }
 
 // inspection is what hand inspect prints.
@@ -344,10 +345,7 @@ func (a *app) handQuery() *cobra.Command {
 	flags.StringVar(&name, "name", "", "name for a file (default its manifest's)")
 	flags.StringVar(&user, "user", "", "for which user to ask a configured hand")
 	flags.Uint64Var(&seed, "seed", 0, "seed of the hand's random numbers; with --now, equal queries use equal fuel")
-	flags.StringArrayVar(&granted.files, "files", nil, "grant a directory: ROOT=DIR, repeatable")
-	flags.StringArrayVar(&granted.http, "http", nil, `grant requests: "https://api.example.com/v1/" or "GET,POST https://…", repeatable`)
-	flags.StringArrayVar(&granted.allowPrivate, "allow-private", nil, "let --http reach an address that is not public: 10.0.0.5:8080, repeatable")
-	flags.StringArrayVar(&granted.capabilities, "grant", nil, "grant a capability: kv or llm, repeatable")
+	granted.register(flags)
 	flags.StringArrayVar(&values, "set", nil, "set a value of the hand: KEY=VALUE, repeatable")
 	flags.DurationVar(&timeout, "timeout", 0, "wall time for the query (default 30s)")
 	flags.IntVar(&maxTokens, "max-tokens", 0, "tokens that the reply may cost (default 2000)")
@@ -375,7 +373,7 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 	if err != nil {
 		return host.Config{}, nothing, err
 	}
-	handConfig := host.HandConfig{Module: reference, Config: map[string]any{}}
+	handConfig := host.HandConfig{Module: reference}
 	handConfig.Limits.TimeoutSecs = int(timeout.Round(time.Second) / time.Second)
 	if timeout > 0 && timeout < time.Second {
 		return host.Config{}, nothing, usagef("--timeout %v: at least 1s", timeout)
@@ -390,12 +388,8 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 	if handConfig.Grant, err = granted.config(); err != nil {
 		return host.Config{}, nothing, err
 	}
-	for _, v := range values {
-		key, text, ok := strings.Cut(v, "=")
-		if !ok || key == "" {
-			return host.Config{}, nothing, usagef("--set %q: write KEY=VALUE", v)
-		}
-		handConfig.Config[key] = valueFor(module, key, text)
+	if handConfig.Config, err = setValues(module, values); err != nil {
+		return host.Config{}, nothing, err
 	}
 	temp, err := os.MkdirTemp("", "glovebox-query-")
 	if err != nil {
@@ -411,6 +405,13 @@ type grantFlags struct {
 	capabilities []string
 	http         []string // host rules
 	allowPrivate []string
+}
+
+func (g *grantFlags) register(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&g.files, "files", nil, "grant a directory: ROOT=DIR, repeatable")
+	flags.StringArrayVar(&g.http, "http", nil, `grant requests: "https://api.example.com/v1/" or "GET,POST https://…", repeatable`)
+	flags.StringArrayVar(&g.allowPrivate, "allow-private", nil, "let --http reach an address that is not public: 10.0.0.5:8080, repeatable")
+	flags.StringArrayVar(&g.capabilities, "grant", nil, "grant a capability: kv or llm, repeatable")
 }
 
 func (g grantFlags) isZero() bool {
@@ -446,6 +447,19 @@ func (g grantFlags) config() (host.GrantConfig, error) {
 		}
 	}
 	return grant, nil
+}
+
+// setValues reads what --set has.
+func setValues(module []byte, values []string) (map[string]any, error) {
+	config := map[string]any{}
+	for _, v := range values {
+		key, text, ok := strings.Cut(v, "=")
+		if !ok || key == "" {
+			return nil, usagef("--set %q: write KEY=VALUE", v)
+		}
+		config[key] = valueFor(module, key, text)
+	}
+	return config, nil
 }
 
 // valueFor reads VALUE as the manifest's type of the key, and as TOML where the
