@@ -51,6 +51,7 @@ func TestSamples(t *testing.T) {
 			}
 			t.Logf("%d bytes", len(module))
 			checkSample(t, module)
+			checkHand(t, module)
 		})
 	}
 }
@@ -67,7 +68,9 @@ func TestSampleFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d bytes", len(module))
-	checkSample(t, withManifest(t, module))
+	module = withManifest(t, module)
+	checkSample(t, module)
+	checkHand(t, module)
 }
 
 // withManifest embeds sample.toml.
@@ -89,8 +92,8 @@ func checkSample(t *testing.T, module []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded := load(t, module)
-	report, err := sample.Check(t.Context(), handtest.Runner(loaded, nil))
+	run := handtest.Runner(load(t, module), nil)
+	report, err := sample.Check(t.Context(), run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +107,39 @@ func checkSample(t *testing.T, module []byte) {
 		for _, fault := range check.Faults {
 			t.Errorf("%s: %s", check.Name, fault)
 		}
+	}
+}
+
+// checkHand asks the sample what any hand is asked. Nothing of that reaches for what
+// may be granted.
+func checkHand(t *testing.T, module []byte) {
+	kit, err := conformance.ReadKit(vectors.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outline, err := sandbox.Inspect(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hand := conformance.Hand{Refusal: outline.Refusal, Manifest: outline.Manifest, Load: func(context.Context) (conformance.Runner, func() error, error) {
+		return handtest.Runner(load(t, module), nil), func() error { return nil }, nil
+	}}
+	for _, i := range outline.Imports {
+		hand.Imports = append(hand.Imports, i.Module)
+	}
+	report, err := kit.Check(t.Context(), hand)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !report.Passed() {
+		for _, check := range report.Checks {
+			for _, fault := range check.Faults {
+				t.Errorf("%s: %s", check.Name, fault)
+			}
+		}
+	}
+	if last := report.Checks[len(report.Checks)-1]; last.Cost == nil {
+		t.Errorf("it is asked nothing: the last check is %s", last.Name)
 	}
 }
 

@@ -102,6 +102,21 @@ func (q query) encode(base, config map[string]any) ([]byte, error) {
 	return json.Marshal(whole)
 }
 
+// The names of the checks that ask nothing; those of the others are the queries'.
+const (
+	// CheckModule is whether the module is one that could be admitted.
+	CheckModule = "module"
+	// CheckManifest is whether the manifest can be read.
+	CheckManifest = "manifest"
+	// CheckImports is whether the manifest asks for what the module imports.
+	CheckImports = "imports"
+	// CheckConfig is whether the operator's values are those that the manifest
+	// declares.
+	CheckConfig = "config"
+	// CheckLoad is whether it is loaded with what is granted.
+	CheckLoad = "load"
+)
+
 // Check checks one hand and returns a row for each thing that was checked. A hand
 // that cannot be loaded is asked nothing. The error is the runner's own.
 func (k Kit) Check(ctx context.Context, h Hand) (Report, error) {
@@ -113,11 +128,11 @@ func (k Kit) Check(ctx context.Context, h Hand) (Report, error) {
 		report.Checks = append(report.Checks, c)
 		return c.Passed()
 	}
-	if !add(check("module", h.Refusal)) {
+	if !add(check(CheckModule, h.Refusal)) {
 		return report, nil
 	}
 	m, err := manifestOf(h)
-	row := check("manifest", err)
+	row := check(CheckManifest, err)
 	if h.Manifest == nil {
 		row.Note = "there is none: a hand without permissions, which is given a name when it is installed"
 	}
@@ -125,7 +140,7 @@ func (k Kit) Check(ctx context.Context, h Hand) (Report, error) {
 		return report, nil
 	}
 	config, err := m.Configure(h.Values)
-	agreed, configured := add(Check{Name: "imports", Faults: disagreements(m, h.Imports)}), add(check("config", err))
+	agreed, configured := add(Check{Name: CheckImports, Faults: disagreements(m, h.Imports)}), add(check(CheckConfig, err))
 	if !agreed || !configured {
 		return report, nil
 	}
@@ -133,7 +148,7 @@ func (k Kit) Check(ctx context.Context, h Hand) (Report, error) {
 	if ctx.Err() != nil {
 		return report, ctx.Err()
 	}
-	if !add(check("load", err)) {
+	if !add(check(CheckLoad, err)) {
 		return report, nil
 	}
 	err = k.ask(ctx, run, config, add)
@@ -266,16 +281,16 @@ func inWords(o Outcome) string {
 // faultsOf holds one outcome against ABI.md.
 func faultsOf(o Outcome, limit any) (faults []string) {
 	if !answersOrFails(o) {
-		faults = append(faults, fmt.Sprintf("%s: %s", o.Kind, o.Text))
+		faults = append(faults, fmt.Sprintf("%s: %s", string(o.Kind), o.Text))
 	}
 	if o.Kind == kindFailed && strings.TrimSpace(o.Said) == "" {
-		faults = append(faults, fmt.Sprintf("%s: it fails without a message: say in a sentence what the operator can do", o.Kind))
+		faults = append(faults, fmt.Sprintf("%s: it fails without a message: say in a sentence what the operator can do", string(o.Kind)))
 	}
 	if o.InvalidUTF8 > 0 {
-		faults = append(faults, fmt.Sprintf("%s: the reply has %d bytes that are not UTF-8", abi.KindBadReply, o.InvalidUTF8))
+		faults = append(faults, fmt.Sprintf("%s: the reply has %d bytes that are not UTF-8", string(abi.KindBadReply), o.InvalidUTF8))
 	}
 	if o.OverBytes > 0 {
-		faults = append(faults, fmt.Sprintf("%s: the reply is %d bytes, of which the last %d are over the host's limit", abi.KindTooLarge, o.ReplyBytes, o.OverBytes))
+		faults = append(faults, fmt.Sprintf("%s: the reply is %d bytes, of which the last %d are over the host's limit", string(abi.KindTooLarge), o.ReplyBytes, o.OverBytes))
 	}
 	if o.OverTokens > 0 {
 		faults = append(faults, fmt.Sprintf("the reply costs more than max_output_tokens = %v, and the host has to cut it: leave out what matters least", limit))

@@ -105,11 +105,11 @@ func (c *SampleCase) faults(o Outcome, ports *Ports) (faults []string) {
 	case c.Fail != nil && o.Kind == "":
 		addf("it answers %s where it has to fail with %s", shown(o.Reply), shown(string(*c.Fail)))
 	case c.Fail != nil && o.Kind != kindFailed:
-		addf("it ends as %s (%s) where it has to fail with %s", o.Kind, o.Text, shown(string(*c.Fail)))
+		addf("it ends as %s (%s) where it has to fail with %s", string(o.Kind), o.Text, shown(string(*c.Fail)))
 	case c.Fail != nil && o.SaidDigest != sha256.Sum256([]byte(*c.Fail)):
 		addf("it fails with %s, not with %s", shown(o.Said), shown(string(*c.Fail)))
 	case c.Fail == nil && o.Kind != "":
-		addf("it ends as %s (%s; the hand says %s) where it has to answer %s", o.Kind, o.Text, shown(o.Said), shown(string(c.Reply)))
+		addf("it ends as %s (%s; the hand says %s) where it has to answer %s", string(o.Kind), o.Text, shown(o.Said), shown(string(c.Reply)))
 	case c.Fail == nil && (o.ReplyDigest != sha256.Sum256([]byte(c.Reply)) || o.ReplyBytes != len(c.Reply)):
 		addf("it answers %s, %d bytes, not %s, %d bytes%s", shown(o.Reply), o.ReplyBytes, shown(string(c.Reply)), len(c.Reply), firstDifference(o.Reply, string(c.Reply)))
 	}

@@ -240,6 +240,9 @@ func (s *tested) add(report conformance.Report) {
 		for _, fault := range check.Faults {
 			row.Faults = append(row.Faults, onOneLine(fault))
 		}
+		if check.Name == conformance.CheckConfig && !row.Passed {
+			row.Note = "values are given with --set KEY=VALUE"
+		}
 		if c := check.Cost; c != nil {
 			row.Cost = &testedCost{c.Tokens, c.Bytes, float64(c.Took.Microseconds()) / 1000, c.Fuel, c.MemoryBytes, c.Calls}
 		}
@@ -264,19 +267,16 @@ func (t *handTester) print(s tested) {
 			state = "FAIL"
 			failed++
 		}
-		t.printf("%s  %-15s %s\n", state, row.Name, strings.Join(append(row.Faults, notes(row)...), "\n                      "))
+		said := row.Faults
+		if row.Note != "" {
+			said = append(said, row.Note)
+		}
+		t.printf("%s\n", strings.TrimRight(fmt.Sprintf("%s  %-15s %s", state, row.Name, strings.Join(said, "\n"+strings.Repeat(" ", 22))), " "))
 	}
 	if !t.sample {
 		t.printCosts(s)
 	}
 	t.printf("\n%d checks, %d failed\n", len(s.Checks), failed)
-}
-
-func notes(row testedRow) []string {
-	if row.Note == "" {
-		return nil
-	}
-	return []string{row.Note}
 }
 
 // printCosts shows what each query took, and what it may take at most.

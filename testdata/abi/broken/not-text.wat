@@ -1,0 +1,11 @@
+;; Replies with bytes that are not UTF-8.
+;;| name = "not-text"
+;;| version = "1.0.0"
+;;| abi = 1
+(module
+  (import "glovebox" "reply" (func $reply (param i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "\ff\fe")
+  (func (export "glovebox_query_v1") (result i32)
+    (drop (call $reply (i32.const 0) (i32.const 2)))
+    (i32.const 0)))
