@@ -50,8 +50,7 @@ func TestSamples(t *testing.T) {
 				t.Errorf("the module is %d bytes, more than %d", len(module), sample.maxBytes)
 			}
 			t.Logf("%d bytes", len(module))
-			checkSample(t, module)
-			checkHand(t, module)
+			check(t, module)
 		})
 	}
 }
@@ -68,9 +67,7 @@ func TestSampleFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d bytes", len(module))
-	module = withManifest(t, module)
-	checkSample(t, module)
-	checkHand(t, module)
+	check(t, withManifest(t, module))
 }
 
 // withManifest embeds sample.toml.
@@ -87,12 +84,19 @@ func withManifest(t *testing.T, module []byte) []byte {
 	return outline.WithCustom(abi.ManifestSection, document)
 }
 
-func checkSample(t *testing.T, module []byte) {
+func check(t *testing.T, module []byte) {
+	t.Helper()
+	run := handtest.Runner(load(t, module), nil)
+	checkSample(t, run)
+	checkHand(t, module, run)
+}
+
+func checkSample(t *testing.T, run conformance.Runner) {
+	t.Helper()
 	sample, err := conformance.ReadSample(vectors.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := handtest.Runner(load(t, module), nil)
 	report, err := sample.Check(t.Context(), run)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +116,8 @@ func checkSample(t *testing.T, module []byte) {
 
 // checkHand asks the sample what any hand is asked. Nothing of that reaches for what
 // may be granted.
-func checkHand(t *testing.T, module []byte) {
+func checkHand(t *testing.T, module []byte, run conformance.Runner) {
+	t.Helper()
 	kit, err := conformance.ReadKit(vectors.Files)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +127,7 @@ func checkHand(t *testing.T, module []byte) {
 		t.Fatal(err)
 	}
 	hand := conformance.Hand{Refusal: outline.Refusal, Manifest: outline.Manifest, Load: func(context.Context) (conformance.Runner, func() error, error) {
-		return handtest.Runner(load(t, module), nil), func() error { return nil }, nil
+		return run, func() error { return nil }, nil
 	}}
 	for _, i := range outline.Imports {
 		hand.Imports = append(hand.Imports, i.Module)

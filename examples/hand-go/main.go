@@ -67,13 +67,16 @@ func answer(ctx context.Context, q hand.Query) (string, error) {
 }
 
 // kindOf is why a call failed. Package files refuses paths that the host would
-// refuse as denied before they get there.
+// refuse as denied before they get there; the files of a native test have no kinds.
 func kindOf(err error) abi.Kind {
-	if errors.Is(err, fs.ErrInvalid) {
-		return abi.KindDenied
-	}
-	if kind := abi.KindOf(err); kind != "" {
+	kind := abi.KindOf(err)
+	switch {
+	case kind != "":
 		return kind
+	case errors.Is(err, fs.ErrInvalid):
+		return abi.KindDenied
+	case errors.Is(err, fs.ErrNotExist):
+		return abi.KindNotFound
 	}
 	return abi.KindUnavailable
 }
