@@ -94,6 +94,7 @@ func TestCommandsJSON(t *testing.T) {
 		{"agent", "list"}, {"user", "list"}, {"config", "check"}, {"doctor"}, {"version"}, {"backup", in("copy.db")},
 		{"hand", "list"}, {"hand", "inspect", "bundled:calendar"},
 		{"hand", "query", "bundled:calendar", "--files", "calendars=" + filepath.Join("..", "..", "..", "testdata", "demo", "calendars"), "--prompt", "What is on?"},
+		{"hand", "test", "bundled:calendar", "--files", "calendars=" + filepath.Join("..", "..", "..", "testdata", "demo", "calendars")},
 		{"token", "list"}, {"demo"},
 	} {
 		ask(words...)

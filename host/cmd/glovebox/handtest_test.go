@@ -27,6 +27,7 @@ func TestHandTest(t *testing.T) {
 	}
 	t.Run("fails broken hands", func(t *testing.T) { failsBrokenHands(t, program) })
 	t.Run("takes grants and values", func(t *testing.T) { takesGrantsAndValues(t, program) })
+	t.Run("prints what the documentation shows", func(t *testing.T) { printsAsDocumented(t, program) })
 	t.Run("watches", func(t *testing.T) { watches(t, program) })
 	t.Run("samples", func(t *testing.T) { checksSamples(t, program) })
 }
@@ -143,6 +144,34 @@ func takesGrantsAndValues(t *testing.T, program string) {
 	} {
 		if seen, code := handTested(t, program, cache, reference, "--files", files); !seen.Passed || code != 0 {
 			t.Errorf("%s: exit code %d, %+v", reference, code, seen.Checks)
+		}
+	}
+}
+
+// The lines that docs/authors/testing.md shows are printed so, with a table of costs.
+func printsAsDocumented(t *testing.T, program string) {
+	page, err := os.ReadFile("../../../docs/authors/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(page), "\n```\n")
+	block, _, found := strings.Cut(after, "```")
+	if !found || !strings.Contains(block, "FAIL") {
+		t.Fatalf("the page shows no output: %q", block)
+	}
+	output, err := exec.CommandContext(t.Context(), program, "hand", "test", filepath.Join(brokenDir, "ignores-budget.wasm")).CombinedOutput()
+	exit := (*exec.ExitError)(nil)
+	if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !strings.Contains(string(output), block) {
+		t.Errorf("%v: no %q in\n%s", err, block, output)
+	}
+	for _, want := range []string{"\nok    normal\n", "tokens  bytes", "0.1 MiB", "30000  10000000000  64.0 MiB  10000", "\n23 checks, 2 failed\n"} {
+		if !strings.Contains(string(output), want) {
+			t.Errorf("no %q in\n%s", want, output)
+		}
+	}
+	for _, arguments := range [][]string{{"calendar"}, {"bundled:calendar", "--watch"}, {"./x.wasm", "--sample", "--grant", "kv"}, {brokenDir + "/not-text.wasm", "--set", "x"}, {brokenDir + "/not-text.wasm", "--name", "A B"}, {brokenDir + "/not-text.wasm", "--grant", "all"}} {
+		if output, err := exec.CommandContext(t.Context(), program, append([]string{"hand", "test"}, arguments...)...).CombinedOutput(); !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
+			t.Errorf("%v: %v: %s", arguments, err, output)
 		}
 	}
 }
