@@ -1,0 +1,88 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_op_in_unsafe_fn)]
+#![warn(missing_docs)]
+
+#[allow(missing_docs)] // The names say it, and abi/ABI.md.
+pub mod abi;
+mod error;
+pub mod files;
+mod guest;
+pub mod http;
+pub mod json;
+pub mod kv;
+pub mod llm;
+mod query;
+#[cfg(not(target_family = "wasm"))]
+pub mod testing;
+pub mod time;
+pub mod tokens;
+
+pub use abi::{Kind, Level};
+pub use error::Error;
+pub use query::{Config, Query};
+pub use time::Timestamp;
+
+/// Writes one or more lines to the query's log, which the operator can read:
+/// `log(Level::Info, "done")`, `log(Level::Warn, format_args!("{n} files left out"))`.
+pub fn log(level: Level, message: impl std::fmt::Display) {
+    guest::log(level, &message.to_string());
+}
+
+/// Makes a function the hand's answer: it exports the entry that the host calls.
+///
+/// The function takes a `&Query` and returns a `Result`. An `Ok` is the reply, anything
+/// that becomes a `String`; an empty one means that there is nothing to say. An `Err` is
+/// anything that can be displayed: its text is shown to the operator as external text.
+/// A panic fails the query too, with its message and place.
+///
+/// Use it once, in a crate of type `cdylib`. Natively it exports nothing: a test calls
+/// the function itself.
+///
+/// ```
+/// use glovebox_hand::{hand, Error, Query};
+///
+/// hand!(answer);
+///
+/// fn answer(query: &Query) -> Result<String, Error> {
+///     Ok(format!("You asked: {}", query.prompt))
+/// }
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! hand {
+    ($answer:expr) => {
+        const _: extern "C" fn() -> i32 = {
+            #[cfg_attr(target_family = "wasm", export_name = "glovebox_query_v1")]
+            extern "C" fn query() -> i32 {
+                $crate::__answer($answer)
+            }
+            query
+        };
+    };
+}
+
+#[doc(hidden)]
+pub fn __answer<F, R, E>(answer: F) -> i32
+where
+    F: FnOnce(&Query) -> Result<R, E>,
+    R: Into<String>,
+    E: std::fmt::Display,
+{
+    guest::report_panics();
+    let query = match Query::from_json(&guest::query()) {
+        Ok(query) => query,
+        Err(error) => return failed(&error),
+    };
+    match answer(&query) {
+        Ok(text) => {
+            guest::reply(&text.into());
+            0
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> i32 {
+    guest::fail(&error.to_string());
+    1
+}
