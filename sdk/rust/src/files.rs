@@ -23,7 +23,7 @@
 use crate::abi::{Kind, MAX_PAGE_ENTRIES};
 use crate::error::Error;
 use crate::guest;
-use crate::json::{self, Value};
+use crate::json::{self, ObjectWriter, Value};
 use crate::time::Timestamp;
 
 /// What one call reads. The host's limit is 1 MiB unless the operator changed it; where
@@ -130,24 +130,21 @@ impl Root {
     /// Reads at most `length` bytes from `offset` on; fewer, or none, at the end of the
     /// file. The host bounds `length`, to 1 MiB unless the operator changed it.
     pub fn read_at(&self, path: &str, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
-        let request = Value::object([
-            ("root", self.name.as_str().into()),
-            ("path", path.into()),
-            ("offset", i64::try_from(offset).unwrap_or(i64::MAX).into()),
-            ("length", i64::try_from(length).unwrap_or(i64::MAX).into()),
-        ]);
-        guest::files_read(request.to_string().as_bytes())
-            .map_err(|kind| self.error(kind, "read", path))
+        let request = ObjectWriter::new()
+            .string("root", &self.name)
+            .string("path", path)
+            .integer("offset", i64::try_from(offset).unwrap_or(i64::MAX))
+            .integer("length", i64::try_from(length).unwrap_or(i64::MAX));
+        guest::files_read(&request.finish()).map_err(|kind| self.error(kind, "read", path))
     }
 
     fn page(&self, doing: &str, path: &str, after: &str, limit: usize) -> Result<Page, Error> {
-        let request = Value::object([
-            ("root", self.name.as_str().into()),
-            ("path", path.into()),
-            ("after", after.into()),
-            ("limit", (limit as i64).into()),
-        ]);
-        guest::files_list(request.to_string().as_bytes())
+        let request = ObjectWriter::new()
+            .string("root", &self.name)
+            .string("path", path)
+            .string("after", after)
+            .integer("limit", limit as i64);
+        guest::files_list(&request.finish())
             .and_then(|text| page_of(&text).ok_or(Kind::Unavailable))
             .map_err(|kind| self.error(kind, doing, path))
     }

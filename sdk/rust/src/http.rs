@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::abi::Kind;
 use crate::error::Error;
 use crate::guest;
-use crate::json::{self, Value};
+use crate::json::{self, ObjectWriter, Value};
 
 /// One exchange to make. The host sets the headers that are about the connection, the
 /// encoding and the secrets; a hand may not.
@@ -93,14 +93,12 @@ impl Request {
             let rest = i64::from(timeout.subsec_nanos() % 1_000_000 > 0);
             whole.saturating_add(rest).max(1)
         });
-        let pair = |(name, value): &(String, String)| Value::from(vec![name.as_str(), value]);
-        let head = Value::object([
-            ("method", self.method.as_str().into()),
-            ("url", self.url.as_str().into()),
-            ("header", Value::Array(self.headers.iter().map(pair).collect())),
-            ("timeout_ms", millis.into()),
-        ]);
-        let mut request = head.to_string().into_bytes();
+        let mut request = ObjectWriter::new()
+            .string("method", &self.method)
+            .string("url", &self.url)
+            .pairs("header", &self.headers)
+            .integer("timeout_ms", millis)
+            .finish();
         if !self.body.is_empty() {
             request.push(b'\n');
             request.extend_from_slice(&self.body);

@@ -24,7 +24,7 @@
 use crate::abi::{Kind, MAX_KEY_BYTES, MAX_PAGE_ENTRIES};
 use crate::error::Error;
 use crate::guest;
-use crate::json::{self, Value};
+use crate::json::{self, ObjectWriter, Value};
 
 /// The value of a key; `None` if it has none.
 pub fn get(key: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -99,12 +99,11 @@ impl Iterator for Keys {
 }
 
 fn page(prefix: &str, after: &str) -> Result<(Vec<String>, bool), Kind> {
-    let request = Value::object([
-        ("prefix", prefix.into()),
-        ("after", after.into()),
-        ("limit", (MAX_PAGE_ENTRIES as i64).into()),
-    ]);
-    let result = guest::kv_list(request.to_string().as_bytes())?;
+    let request = ObjectWriter::new()
+        .string("prefix", prefix)
+        .string("after", after)
+        .integer("limit", MAX_PAGE_ENTRIES as i64);
+    let result = guest::kv_list(&request.finish())?;
     page_of(&result).ok_or(Kind::Unavailable)
 }
 
@@ -121,7 +120,7 @@ fn page_of(text: &[u8]) -> Option<(Vec<String>, bool)> {
 }
 
 fn request(key: &str) -> Vec<u8> {
-    Value::object([("key", key.into())]).to_string().into_bytes()
+    ObjectWriter::new().string("key", key).finish()
 }
 
 fn check(key: &str) -> Result<(), Kind> {
@@ -133,5 +132,5 @@ fn check(key: &str) -> Result<(), Kind> {
 
 fn error(kind: Kind, doing: &str, key: &str) -> Error {
     let shown: String = key.chars().take(MAX_KEY_BYTES).collect();
-    Error::new(kind, format!("kv {} {:?}", doing, shown))
+    Error::new(kind, format!("kv {} {}", doing, shown))
 }

@@ -22,7 +22,7 @@
 use crate::abi::Kind;
 use crate::error::Error;
 use crate::guest;
-use crate::json::{self, Value};
+use crate::json::{self, ObjectWriter};
 
 /// One prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,12 +96,11 @@ impl Request {
         if self.prompt.trim().is_empty() {
             return Err(Kind::BadRequest);
         }
-        let request = Value::object([
-            ("system", self.system.as_str().into()),
-            ("prompt", self.prompt.as_str().into()),
-            ("max_output_tokens", i64::from(self.max_output_tokens).into()),
-        ]);
-        let result = guest::llm_complete(request.to_string().as_bytes())?;
+        let request = ObjectWriter::new()
+            .string("system", &self.system)
+            .string("prompt", &self.prompt)
+            .integer("max_output_tokens", i64::from(self.max_output_tokens));
+        let result = guest::llm_complete(&request.finish())?;
         response_of(&result).ok_or(Kind::Unavailable)
     }
 }
