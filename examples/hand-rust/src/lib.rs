@@ -49,7 +49,9 @@ fn answer(query: &Query) -> Result<String, String> {
 
 /// The lines of a prompt. An LF ends a line, and the last needs none.
 fn lines(prompt: &str) -> impl Iterator<Item = &str> {
-    prompt.split_inclusive('\n').map(|line| line.strip_suffix('\n').unwrap_or(line))
+    prompt
+        .split_inclusive('\n')
+        .map(|line| line.strip_suffix('\n').unwrap_or(line))
 }
 
 /// Does one command. `rest` is what follows the space after its word, if there is one.
@@ -164,11 +166,18 @@ fn configured(config: &Config) -> Vec<String> {
     let values = [
         ("greeting", config.string("greeting").map(str::to_owned)),
         ("loud", config.boolean("loud").map(|b| b.to_string())),
-        ("ratio", config.number("ratio").map(|n| format!("{}/1000", thousandths(n)))),
+        (
+            "ratio",
+            config
+                .number("ratio")
+                .map(|n| format!("{}/1000", thousandths(n))),
+        ),
         ("times", config.integer("times").map(|n| n.to_string())),
         ("words", config.list("words").map(|items| items.join(","))),
     ];
-    let given = values.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let given = values
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
     given.map(|(key, value)| format!("{key}={value}")).collect()
 }
 

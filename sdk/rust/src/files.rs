@@ -87,10 +87,10 @@ impl Root {
 
     /// Lists a directory in the byte order of the names, a page at a time. Of what is not
     /// a directory it tells `about`, and has no entries.
-    pub fn list(&self, path: &str) -> Result<Listing<'_>, Error> {
+    pub fn list(&self, path: &str) -> Result<Listing, Error> {
         let page = self.page("list", path, "", MAX_PAGE_ENTRIES)?;
         Ok(Listing {
-            root: self,
+            root: self.clone(),
             path: path.to_owned(),
             about: page.about,
             entries: page.entries.into_iter(),
@@ -117,9 +117,9 @@ impl Root {
     }
 
     /// Reads a file from its beginning to its end, a piece at a time. An error ends it.
-    pub fn pieces(&self, path: &str) -> Pieces<'_> {
+    pub fn pieces(&self, path: &str) -> Pieces {
         Pieces {
-            root: self,
+            root: self.clone(),
             path: path.to_owned(),
             offset: 0,
             length: PIECE_BYTES,
@@ -165,7 +165,11 @@ fn page_of(text: &[u8]) -> Option<Page> {
     let value = json::parse(text).ok()?;
     let entries = match value.get("entries")? {
         Value::Null => Vec::new(),
-        list => list.as_array()?.iter().map(entry_of).collect::<Option<Vec<Entry>>>()?,
+        list => list
+            .as_array()?
+            .iter()
+            .map(entry_of)
+            .collect::<Option<Vec<Entry>>>()?,
     };
     let more = value.get("more")?.as_bool()?;
     Some(Page {
@@ -190,8 +194,8 @@ fn entry_of(value: &Value) -> Option<Entry> {
 
 /// The entries of a directory, all pages of them. An error ends it.
 #[derive(Debug)]
-pub struct Listing<'a> {
-    root: &'a Root,
+pub struct Listing {
+    root: Root,
     path: String,
     about: Entry,
     entries: std::vec::IntoIter<Entry>,
@@ -199,14 +203,14 @@ pub struct Listing<'a> {
     after: Option<String>,
 }
 
-impl Listing<'_> {
+impl Listing {
     /// Describes the path that was listed.
     pub fn about(&self) -> &Entry {
         &self.about
     }
 }
 
-impl Iterator for Listing<'_> {
+impl Iterator for Listing {
     type Item = Result<Entry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -227,15 +231,15 @@ impl Iterator for Listing<'_> {
 
 /// The pieces of a file in order, none of them empty.
 #[derive(Debug)]
-pub struct Pieces<'a> {
-    root: &'a Root,
+pub struct Pieces {
+    root: Root,
     path: String,
     offset: u64,
     length: usize,
     ended: bool,
 }
 
-impl Iterator for Pieces<'_> {
+impl Iterator for Pieces {
     type Item = Result<Vec<u8>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -258,5 +262,112 @@ impl Iterator for Pieces<'_> {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::World;
+
+    #[test]
+    fn lists_all_pages() {
+        let mut world = World::new().file("docs", "z/deep/er.txt", "x");
+        let count = 2 * MAX_PAGE_ENTRIES + 1;
+        for i in 0..count {
+            world = world.file("docs", &format!("z/{:05}.txt", i), "four");
+        }
+        world.run(|| {
+            let docs = root("docs");
+            let listing = docs.list("z").unwrap();
+            assert_eq!(listing.about().kind, EntryKind::Directory);
+            let entries: Vec<Entry> = listing.collect::<Result<_, _>>().unwrap();
+            assert_eq!(entries.len(), count + 1);
+            assert!(entries.windows(2).all(|two| two[0].name < two[1].name));
+            assert_eq!(
+                (entries[7].name.as_str(), entries[7].size),
+                ("00007.txt", 4)
+            );
+            assert_eq!(entries[7].modified.to_string(), "2026-03-23T09:00:00Z");
+            assert_eq!(entries[count].kind, EntryKind::Directory);
+
+            let of_file = docs.list("z/00007.txt").unwrap();
+            assert_eq!(of_file.about(), &entries[7]);
+            assert_eq!(of_file.count(), 0);
+            assert_eq!(docs.stat("").unwrap().name, ".");
+        });
+    }
+
+    #[test]
+    fn reads_piece_by_piece() {
+        let long: Vec<u8> = (0..2 * PIECE_BYTES + 5).map(|i| (i % 251) as u8).collect();
+        let exact = vec![7; PIECE_BYTES];
+        let mut world = World::new()
+            .file("docs", "long", long.clone())
+            .file("docs", "exact", exact.clone())
+            .file("docs", "empty", "");
+        world.run(|| {
+            let docs = root("docs");
+            assert_eq!(docs.read("long", long.len()).unwrap(), long);
+            let error = docs.read("long", long.len() - 1).unwrap_err();
+            assert_eq!(error, Error::new(Kind::TooLarge, "read docs/long"));
+            assert_eq!(docs.read("exact", usize::MAX).unwrap(), exact);
+            assert_eq!(docs.read("empty", 0).unwrap(), b"");
+            assert_eq!(docs.pieces("long").count(), 3);
+            assert_eq!(docs.pieces("empty").count(), 0);
+            assert_eq!(docs.read_at("long", 3, 2).unwrap(), [3, 4]);
+        });
+    }
+
+    /// Where the operator lowered what one read may have.
+    #[test]
+    fn pieces_become_smaller() {
+        let long: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
+        let mut world = World::new().file("docs", "long", long.clone());
+        world.longest_read(10_000).run(|| {
+            assert_eq!(root("docs").read("long", 1 << 20).unwrap(), long);
+        });
+        world.longest_read(1_000).run(|| {
+            let mut pieces = root("docs").pieces("long");
+            assert_eq!(pieces.next().unwrap().unwrap_err().kind(), Kind::TooLarge);
+            assert!(pieces.next().is_none());
+        });
+    }
+
+    #[test]
+    fn says_what_was_refused() {
+        let docs = root("docs");
+        assert_eq!(docs.stat("a").unwrap_err().kind(), Kind::Disabled);
+        World::new().file("docs", "a", "x").run(|| {
+            for (error, want) in [
+                (docs.stat("b").unwrap_err(), "stat docs/b: not found"),
+                (docs.list("../a").unwrap_err(), "list docs/../a: denied"),
+                (docs.read("a/b", 9).unwrap_err(), "read docs/a/b: not found"),
+                (docs.read("", 9).unwrap_err(), "read docs/: denied"),
+                (root("x").read("a", 9).unwrap_err(), "read x/a: not granted"),
+            ] {
+                assert_eq!(error.to_string(), want);
+            }
+        });
+    }
+
+    #[test]
+    fn a_page_that_is_none_is_no_page() {
+        let page = r#"{"self":{"name":".","type":"dir","size":0,"mtime":"2026-03-23T09:00:00Z"},"entries":null,"more":true}"#;
+        let read = page_of(page.as_bytes()).unwrap();
+        assert!(read.entries.is_empty() && read.more.is_none());
+        for (from, to) in [
+            ("null", "7"),
+            ("true", "1"),
+            ("0,", "-1,"),
+            ("Z", ""),
+            ("{", ""),
+        ] {
+            assert!(
+                page_of(page.replacen(from, to, 1).as_bytes()).is_none(),
+                "{}",
+                to
+            );
+        }
     }
 }

@@ -149,7 +149,11 @@ fn response_of(mut result: Vec<u8>) -> Option<Response> {
     let head = json::parse(&result[..line]).ok()?;
     let headers = match head.get("header")? {
         Value::Null => Vec::new(),
-        fields => fields.as_array()?.iter().map(field_of).collect::<Option<Vec<_>>>()?,
+        fields => fields
+            .as_array()?
+            .iter()
+            .map(field_of)
+            .collect::<Option<Vec<_>>>()?,
     };
     result.drain(..=line);
     Some(Response {
@@ -165,5 +169,79 @@ fn field_of(value: &Value) -> Option<(String, String)> {
     match value.as_array()? {
         [name, value] => Some((name.as_str()?.to_owned(), value.as_str()?.to_owned())),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::testing::World;
+
+    #[test]
+    fn requests_and_answers_arrive() {
+        let asked = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&asked);
+        let mut world = World::new().fetcher(move |request| {
+            seen.borrow_mut().push(request.clone());
+            let mut response = Response::new(404, &b"no\n\xff"[..]);
+            response.headers = vec![("X-Answer".to_owned(), "\"42\"".to_owned())];
+            response.truncated = true;
+            Ok(response)
+        });
+        let post = post("https://example.com/a", "a\nb")
+            .header("Content-Type", "text/plain")
+            .timeout(Duration::from_micros(1_999_001));
+        let response = world.run(|| post.fetch()).unwrap();
+        assert_eq!(
+            (response.status, response.url.as_str()),
+            (404, "https://example.com/a")
+        );
+        assert_eq!(
+            (response.body.as_slice(), response.truncated),
+            (&b"no\n\xff"[..], true)
+        );
+        assert_eq!(response.header("x-ANSWER"), Some("\"42\""));
+        assert_eq!(response.header("x"), None);
+        let mut sent = post;
+        sent.timeout = Some(Duration::from_millis(2000));
+        assert_eq!(*asked.borrow(), [sent]);
+
+        world.run(|| get("https://example.com/b").fetch()).unwrap();
+        assert_eq!(asked.borrow()[1], get("https://example.com/b"));
+        // Less than what can be said is not "the host's limit".
+        world
+            .run(|| get("").timeout(Duration::ZERO).fetch())
+            .unwrap();
+        assert_eq!(asked.borrow()[2].timeout, Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_failure_has_its_kind() {
+        let mut world = World::new().fetcher(|_| Err(Kind::Timeout));
+        let error = world
+            .run(|| get("https://example.com").fetch())
+            .unwrap_err();
+        assert_eq!(error.to_string(), "fetch https://example.com: timeout");
+        let error = World::new().run(|| get("x").fetch()).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotGranted);
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_no_answer() {
+        let head = r#"{"status":200,"url":"","header":null,"truncated":false}"#;
+        assert!(response_of(format!("{}\n", head).into_bytes()).is_some());
+        assert!(response_of(head.as_bytes().to_vec()).is_none());
+        for (from, to) in [
+            ("200", "70000"),
+            ("null", r#"[["a"]]"#),
+            ("false", "0"),
+            ("}", ""),
+        ] {
+            let text = format!("{}\n", head.replace(from, to));
+            assert!(response_of(text.into_bytes()).is_none(), "{}", to);
+        }
     }
 }

@@ -33,7 +33,12 @@ pub enum Value {
 impl Value {
     /// Makes an object of members.
     pub fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
-        Value::Object(members.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())
+        Value::Object(
+            members
+                .into_iter()
+                .map(|(k, v)| (k.to_owned(), v))
+                .collect(),
+        )
     }
 
     /// The member called `name`, the last one if there are more; `None` if there is none
@@ -526,7 +531,10 @@ mod tests {
             (r#""\u0000""#, "\0".into()),
             ("\"größe 😀\"", "größe 😀".into()),
             ("[]", Value::Array(vec![])),
-            ("[1, [\"a\"] ]", Value::Array(vec![1.into(), vec!["a"].into()])),
+            (
+                "[1, [\"a\"] ]",
+                Value::Array(vec![1.into(), vec!["a"].into()]),
+            ),
             ("{ }", Value::Object(vec![])),
             (r#"{"a" : {"b":null} , "c":1}"#, {
                 let inner = Value::object([("b", Value::Null)]);
@@ -579,7 +587,10 @@ mod tests {
     fn nesting_is_bounded() {
         let nested = |n: usize| "[".repeat(n) + &"]".repeat(n);
         assert!(parse(nested(MAX_DEPTH)).is_ok());
-        assert_eq!(parse(nested(MAX_DEPTH + 1)).unwrap_err().offset(), MAX_DEPTH);
+        assert_eq!(
+            parse(nested(MAX_DEPTH + 1)).unwrap_err().offset(),
+            MAX_DEPTH
+        );
         assert!(parse("[".repeat(1 << 20)).is_err());
         assert!(parse("{\"a\":".repeat(1 << 20)).is_err());
     }
@@ -590,7 +601,10 @@ mod tests {
         let value = Value::object([
             ("text", all.into()),
             ("n\"", Value::Null),
-            ("list", vec![Value::from(true), (-7).into(), 0.1.into(), 1e300.into()].into()),
+            (
+                "list",
+                vec![Value::from(true), (-7).into(), 0.1.into(), 1e300.into()].into(),
+            ),
             ("empty", Value::Object(vec![])),
         ]);
         let text = value.to_string();
@@ -601,9 +615,42 @@ mod tests {
         assert_eq!(Value::Number(3.0).to_string(), "3.0");
     }
 
+    /// What is read shows as a text that reads the same, whatever was read.
+    #[test]
+    fn damaged_texts_are_read_or_refused() {
+        let whole =
+            r#"{"a":[1,-2.5e3,true,null,"\ud83d\ude00\n\ud83d"],"é":{"":[[],{}]}}"#.as_bytes();
+        let pieces = br#"{}[],:"\ud0-.eE+ntf1 "#;
+        let mut state: u64 = 1;
+        let mut random = |below: usize| {
+            // Knuth's MMIX generator: the same texts each time.
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        let mut read = 0;
+        for _ in 0..200_000 {
+            let mut text = whole.to_vec();
+            for _ in 0..1 + random(4) {
+                let (at, length) = (random(text.len()), random(3));
+                let end = (at + length).min(text.len());
+                text.splice(at..end, [pieces[random(pieces.len())]]);
+            }
+            if let Ok(value) = parse(&text) {
+                assert_eq!(parse(value.to_string()), Ok(value));
+                read += 1;
+            }
+        }
+        assert!(read > 1000, "{}", read);
+    }
+
     #[test]
     fn requests_are_of_one_line() {
-        let pairs = [("a".to_owned(), "1\n".to_owned()), ("b\"".to_owned(), "".to_owned())];
+        let pairs = [
+            ("a".to_owned(), "1\n".to_owned()),
+            ("b\"".to_owned(), "".to_owned()),
+        ];
         let text = ObjectWriter::new()
             .string("s\u{1}", "\\é")
             .integer("n", -5)

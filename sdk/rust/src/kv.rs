@@ -112,7 +112,10 @@ fn page_of(text: &[u8]) -> Option<(Vec<String>, bool)> {
     let keys = match value.get("keys")? {
         Value::Null => Vec::new(),
         list => {
-            let keys = list.as_array()?.iter().map(|k| k.as_str().map(str::to_owned));
+            let keys = list
+                .as_array()?
+                .iter()
+                .map(|k| k.as_str().map(str::to_owned));
             keys.collect::<Option<Vec<String>>>()?
         }
     };
@@ -133,4 +136,59 @@ fn check(key: &str) -> Result<(), Kind> {
 fn error(kind: Kind, doing: &str, key: &str) -> Error {
     let shown: String = key.chars().take(MAX_KEY_BYTES).collect();
     Error::new(kind, format!("kv {} {}", doing, shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::World;
+
+    #[test]
+    fn keeps_values() {
+        let mut world = World::new().values([("a", "1")]);
+        world.run(|| {
+            assert_eq!(get("a").unwrap(), Some(b"1".to_vec()));
+            assert_eq!(get("b").unwrap(), None);
+            set("b\n\"é", b"two\n\xff").unwrap();
+            assert_eq!(get("b\n\"é").unwrap(), Some(b"two\n\xff".to_vec()));
+            set("a", "").unwrap();
+            assert_eq!(get("a").unwrap(), Some(Vec::new()));
+            delete("a").unwrap();
+            delete("a").unwrap();
+            assert_eq!(get("a").unwrap(), None);
+        });
+        assert_eq!(world.value("b\n\"é"), Some(&b"two\n\xff"[..]));
+    }
+
+    #[test]
+    fn lists_all_pages() {
+        let count = 2 * MAX_PAGE_ENTRIES;
+        World::new().values([("other", "")]).run(|| {
+            for i in (0..count).rev() {
+                set(&format!("n/{:05}", i), "").unwrap();
+            }
+            let all: Vec<String> = keys("n/").collect::<Result<_, _>>().unwrap();
+            assert_eq!(all.len(), count);
+            assert!(all.windows(2).all(|two| two[0] < two[1]));
+            assert_eq!(keys("").count(), count + 1);
+            assert_eq!(keys("x").count(), 0);
+        });
+    }
+
+    #[test]
+    fn refuses_keys_that_are_none() {
+        World::new().values([]).run(|| {
+            let long = "k".repeat(MAX_KEY_BYTES + 1);
+            for key in ["", &long] {
+                assert_eq!(get(key).unwrap_err().kind(), Kind::BadRequest);
+                assert_eq!(set(key, "").unwrap_err().kind(), Kind::BadRequest);
+                assert_eq!(delete(key).unwrap_err().kind(), Kind::BadRequest);
+            }
+            set(&long[1..], "").unwrap();
+        });
+        assert_eq!(get("a").unwrap_err().to_string(), "kv get a: disabled");
+        let mut refused = keys("a");
+        assert_eq!(refused.next().unwrap().unwrap_err().kind(), Kind::Disabled);
+        assert!(refused.next().is_none());
+    }
 }

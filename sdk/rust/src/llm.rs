@@ -114,3 +114,43 @@ fn response_of(text: &[u8]) -> Option<Response> {
         output_tokens: count("output_tokens")?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::World;
+
+    #[test]
+    fn asks_and_is_answered() {
+        let mut world = World::new().model(|request| {
+            let wanted = prompt("Why?").system("Be \"short\".").max_output_tokens(64);
+            assert_eq!(request, &wanted);
+            let mut response = Response::new("So.\n");
+            response.input_tokens = 7;
+            response.output_tokens = 2;
+            Ok(response)
+        });
+        let request = prompt("Why?").system("Be \"short\".").max_output_tokens(64);
+        let answer = world.run(|| request.complete()).unwrap();
+        assert_eq!(answer.text, "So.\n");
+        assert_eq!((answer.input_tokens, answer.output_tokens), (7, 2));
+    }
+
+    #[test]
+    fn a_failure_has_its_kind() {
+        let mut world = World::new().model(|_| Err(Kind::QuotaExceeded));
+        world.run(|| {
+            let error = prompt("Why?").complete().unwrap_err();
+            assert_eq!(error.to_string(), "llm complete: quota exceeded");
+            assert_eq!(
+                prompt(" \n").complete().unwrap_err().kind(),
+                Kind::BadRequest
+            );
+        });
+        assert_eq!(
+            prompt("Why?").complete().unwrap_err().kind(),
+            Kind::Disabled
+        );
+        assert!(response_of(br#"{"text":"a","input_tokens":-1,"output_tokens":0}"#).is_none());
+    }
+}

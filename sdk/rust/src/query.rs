@@ -166,27 +166,48 @@ mod tests {
     fn reads_all_of_it() {
         let q = Query::from_json(WHOLE.as_bytes()).unwrap();
         assert_eq!((q.prompt.as_str(), q.subject.as_str()), ("what", "abc"));
-        assert_eq!((q.timezone.as_str(), q.max_output_tokens), ("Europe/Berlin", 256));
+        assert_eq!(
+            (q.timezone.as_str(), q.max_output_tokens),
+            ("Europe/Berlin", 256)
+        );
         assert_eq!(q.to.unix() - q.from.unix(), 86_400);
         assert_eq!(q.now.to_string(), "2026-03-24T07:00:00Z");
         let c = &q.config;
-        assert_eq!((c.integer("n"), c.number("f"), c.number("whole")), (Some(3), Some(1.5), Some(2.0)));
+        assert_eq!(
+            (c.integer("n"), c.number("f"), c.number("whole")),
+            (Some(3), Some(1.5), Some(2.0))
+        );
         assert_eq!((c.string("s"), c.boolean("b")), (Some("x"), Some(true)));
         assert_eq!(c.list("l"), Some(vec!["a", "b"]));
-        assert_eq!((c.string("n"), c.string("absent"), c.list("s")), (None, None, None));
-        assert_eq!((c.integer("f"), c.boolean("n"), c.number("s")), (None, None, None));
+        assert_eq!(
+            (c.string("n"), c.string("absent"), c.list("s")),
+            (None, None, None)
+        );
+        assert_eq!(
+            (c.integer("f"), c.boolean("n"), c.number("s")),
+            (None, None, None)
+        );
     }
 
     #[test]
     fn what_may_be_absent() {
-        let text = WHOLE.replace("\"config\"", "\"other\"").replace("\"subject\"", "\"another\"");
+        let text = WHOLE
+            .replace("\"config\"", "\"other\"")
+            .replace("\"subject\"", "\"another\"");
         let q = Query::from_json(text.as_bytes()).unwrap();
         assert_eq!((q.config, q.subject.as_str()), (Config::default(), ""));
     }
 
     #[test]
     fn says_what_is_wrong() {
-        for name in ["prompt", "from", "to", "now", "timezone", "max_output_tokens"] {
+        for name in [
+            "prompt",
+            "from",
+            "to",
+            "now",
+            "timezone",
+            "max_output_tokens",
+        ] {
             let text = WHOLE.replace(&format!("\"{}\"", name), "\"other\"");
             let error = Query::from_json(text.as_bytes()).unwrap_err();
             assert_eq!(error, QueryError::Member(name), "{}", text);
@@ -209,7 +230,10 @@ mod tests {
         q.config.set("n", 1);
         q.config.set("n", 2);
         q.config.set("l", vec!["a"]);
-        assert_eq!((q.config.integer("n"), q.config.list("l")), (Some(2), Some(vec!["a"])));
+        assert_eq!(
+            (q.config.integer("n"), q.config.list("l")),
+            (Some(2), Some(vec!["a"]))
+        );
         assert_eq!(q.now.to_string(), "2026-03-23T09:00:00Z");
     }
 }

@@ -37,6 +37,7 @@ pub struct World {
     fetcher: Option<Box<Fetcher>>,
     model: Option<Box<Model>>,
     log: Vec<(Level, String)>,
+    longest_read: Option<usize>,
 }
 
 type Fetcher = dyn FnMut(&http::Request) -> Result<http::Response, Kind>;
@@ -103,6 +104,12 @@ impl World {
         self
     }
 
+    /// Bounds what one read may ask for, as an operator can; by default nothing does.
+    pub fn longest_read(&mut self, bytes: usize) -> &mut World {
+        self.longest_read = Some(bytes);
+        self
+    }
+
     /// Calls `f` in this world. Values that it sets and lines that it logs stay in the world
     /// for the next call.
     pub fn run<T>(&mut self, f: impl FnOnce() -> T) -> T {
@@ -134,9 +141,16 @@ impl World {
             _ => (request, &[][..]),
         };
         let head = json::parse(head).map_err(|_| Kind::BadRequest)?;
-        let text = |name| head.get(name).and_then(Value::as_str).ok_or(Kind::BadRequest);
+        let text = |name| {
+            head.get(name)
+                .and_then(Value::as_str)
+                .ok_or(Kind::BadRequest)
+        };
         let count = |name| {
-            let n = head.get(name).and_then(Value::as_i64).ok_or(Kind::BadRequest)?;
+            let n = head
+                .get(name)
+                .and_then(Value::as_i64)
+                .ok_or(Kind::BadRequest)?;
             usize::try_from(n).map_err(|_| Kind::BadRequest)
         };
         let limit = || match count("limit")? {
@@ -157,8 +171,12 @@ impl World {
                     None if is_directory(files, path) => return Err(Kind::Denied),
                     None => return Err(Kind::NotFound),
                 };
+                let length = count("length")?;
+                if self.longest_read.map_or(false, |most| length > most) {
+                    return Err(Kind::TooLarge);
+                }
                 let begin = count("offset")?.min(content.len());
-                let end = begin.saturating_add(count("length")?).min(content.len());
+                let end = begin.saturating_add(length).min(content.len());
                 Ok(content[begin..end].to_vec())
             }
             Call::HttpFetch => {
@@ -261,7 +279,11 @@ fn list(
     after: &str,
     limit: usize,
 ) -> Result<Vec<u8>, Kind> {
-    let name = path.rsplit('/').next().filter(|n| !n.is_empty()).unwrap_or(".");
+    let name = path
+        .rsplit('/')
+        .next()
+        .filter(|n| !n.is_empty())
+        .unwrap_or(".");
     let mut entries = BTreeMap::new();
     let about = match files.get(path) {
         Some(file) => of_file(name, file),
@@ -315,12 +337,19 @@ fn of_directory(name: &str, modified: Timestamp) -> Value {
 }
 
 fn fetched(response: http::Response, asked: &str) -> Vec<u8> {
-    let url = if response.url.is_empty() { asked } else { &response.url };
+    let url = if response.url.is_empty() {
+        asked
+    } else {
+        &response.url
+    };
     let headers = response.headers.iter();
     let head = Value::object([
         ("status", i64::from(response.status).into()),
         ("url", url.into()),
-        ("header", Value::Array(headers.map(|h| vec![h.0.as_str(), &h.1].into()).collect())),
+        (
+            "header",
+            Value::Array(headers.map(|h| vec![h.0.as_str(), &h.1].into()).collect()),
+        ),
         ("truncated", response.truncated.into()),
     ]);
     let mut result = head.to_string().into_bytes();
@@ -373,4 +402,40 @@ pub(crate) fn log(level: Level, text: &str) {
             world.log.push((level, text.to_owned()));
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv;
+
+    #[test]
+    fn a_world_ends_with_its_run() {
+        let mut world = World::new().values([("a", "1")]);
+        world.run(|| {
+            crate::log(Level::Warn, format_args!("{} files", 2));
+            World::new().run(|| assert_eq!(kv::get("a").unwrap_err().kind(), Kind::NotGranted));
+            assert!(kv::get("a").unwrap().is_some());
+        });
+        assert_eq!(world.log(), [(Level::Warn, "2 files".to_owned())]);
+        crate::log(Level::Warn, "nobody hears it");
+        assert_eq!(world.log().len(), 1);
+
+        let hand_panics = std::panic::AssertUnwindSafe(|| world.run(|| panic!("as it should")));
+        assert!(std::panic::catch_unwind(hand_panics).is_err());
+        assert_eq!(world.value("a"), Some(&b"1"[..]));
+        assert_eq!(kv::get("a").unwrap_err().kind(), Kind::Disabled);
+    }
+
+    #[test]
+    fn a_fetcher_is_outside() {
+        let mut world = World::new().values([]).fetcher(|_| {
+            assert_eq!(kv::get("a").unwrap_err().kind(), Kind::Disabled);
+            Ok(http::Response::new(200, ""))
+        });
+        world.run(|| {
+            http::get("x").fetch().unwrap();
+            assert_eq!(kv::get("a").unwrap(), None);
+        });
+    }
 }

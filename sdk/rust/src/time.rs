@@ -67,7 +67,10 @@ impl Timestamp {
             seconds -= 1;
             nanoseconds += 1_000_000_000;
         }
-        Some(Duration::new(seconds as u64, nanoseconds - earlier.nanoseconds))
+        Some(Duration::new(
+            seconds as u64,
+            nanoseconds - earlier.nanoseconds,
+        ))
     }
 
     /// The point so much later; `None` where seconds cannot count it.
@@ -119,7 +122,11 @@ fn civil_of_days(days: i64) -> (i64, u32, u32) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     (year, month as u32, day as u32)
 }
@@ -193,9 +200,16 @@ fn parse(text: &[u8]) -> Option<Timestamp> {
     if !matches!(fixed[10], b'T' | b't') {
         return None;
     }
-    let (year, month, day) = (number(&fixed[..4])?, number(&fixed[5..7])?, number(&fixed[8..10])?);
-    let (hour, minute, second) =
-        (number(&fixed[11..13])?, number(&fixed[14..16])?, number(&fixed[17..])?);
+    let (year, month, day) = (
+        number(&fixed[..4])?,
+        number(&fixed[5..7])?,
+        number(&fixed[8..10])?,
+    );
+    let (hour, minute, second) = (
+        number(&fixed[11..13])?,
+        number(&fixed[14..16])?,
+        number(&fixed[17..])?,
+    );
     if !(1..=12).contains(&month) || !(1..=days_in(year, month)).contains(&day) {
         return None;
     }
@@ -220,7 +234,11 @@ fn parse(text: &[u8]) -> Option<Timestamp> {
                 return None;
             }
             let east = hours * 3600 + minutes * 60;
-            if *sign == b'+' { east } else { -east }
+            if *sign == b'+' {
+                east
+            } else {
+                -east
+            }
         }
         _ => return None,
     };
@@ -246,16 +264,45 @@ mod tests {
     fn reads_and_shows() {
         for (text, unix, shown) in [
             ("1970-01-01T00:00:00Z", 0, "1970-01-01T00:00:00Z"),
-            ("2026-03-23T09:00:00Z", 1_774_256_400, "2026-03-23T09:00:00Z"),
-            ("2026-03-23t10:00:00.5+01:00", 1_774_256_400, "2026-03-23T09:00:00.5Z"),
-            ("2026-03-22T23:59:59-09:01", 1_774_256_459, "2026-03-23T09:00:59Z"),
+            (
+                "2026-03-23T09:00:00Z",
+                1_774_256_400,
+                "2026-03-23T09:00:00Z",
+            ),
+            (
+                "2026-03-23t10:00:00.5+01:00",
+                1_774_256_400,
+                "2026-03-23T09:00:00.5Z",
+            ),
+            (
+                "2026-03-22T23:59:59-09:01",
+                1_774_256_459,
+                "2026-03-23T09:00:59Z",
+            ),
             ("2000-02-29T23:59:60z", 951_868_800, "2000-03-01T00:00:00Z"),
-            ("1969-12-31T23:59:59.000000001Z", -1, "1969-12-31T23:59:59.000000001Z"),
-            ("0001-01-01T00:00:00Z", -62_135_596_800, "0001-01-01T00:00:00Z"),
-            ("9999-12-31T23:59:59.1234567899Z", 253_402_300_799, "9999-12-31T23:59:59.123456789Z"),
+            (
+                "1969-12-31T23:59:59.000000001Z",
+                -1,
+                "1969-12-31T23:59:59.000000001Z",
+            ),
+            (
+                "0001-01-01T00:00:00Z",
+                -62_135_596_800,
+                "0001-01-01T00:00:00Z",
+            ),
+            (
+                "9999-12-31T23:59:59.1234567899Z",
+                253_402_300_799,
+                "9999-12-31T23:59:59.123456789Z",
+            ),
         ] {
             let t: Timestamp = text.parse().expect(text);
-            assert_eq!((t.unix(), t.to_string().as_str()), (unix, shown), "{}", text);
+            assert_eq!(
+                (t.unix(), t.to_string().as_str()),
+                (unix, shown),
+                "{}",
+                text
+            );
         }
     }
 
@@ -312,7 +359,10 @@ mod tests {
                 }
             }
         }
-        let ends = (Timestamp::from_unix(i64::MIN).utc(), Timestamp::from_unix(i64::MAX).utc());
+        let ends = (
+            Timestamp::from_unix(i64::MIN).utc(),
+            Timestamp::from_unix(i64::MAX).utc(),
+        );
         assert!(ends.0.year < -290_000_000_000 && ends.1.year > 290_000_000_000);
     }
 
@@ -326,6 +376,9 @@ mod tests {
         assert_eq!(early.checked_add(between), Some(late));
         assert_eq!(late.checked_sub(between), Some(early));
         assert_eq!(late.checked_add(Duration::MAX), None);
-        assert_eq!(Timestamp::from_unix(i64::MIN).checked_sub(Duration::new(0, 1)), None);
+        assert_eq!(
+            Timestamp::from_unix(i64::MIN).checked_sub(Duration::new(0, 1)),
+            None
+        );
     }
 }
