@@ -17,10 +17,6 @@ import (
 	"strings"
 )
 
-// ErrNoToolchain says that no Rust toolchain here can build a module. The error
-// that wraps it names what to install.
-var ErrNoToolchain = errors.New("no Rust toolchain that builds for WebAssembly")
-
 // Targets returns the targets that a hand can be built for, the preferred first:
 // wasm32-wasi is what toolchains before 1.78 call wasm32-wasip1.
 func Targets() []string {
@@ -38,7 +34,8 @@ func Targets() []string {
 // No path of this machine gets into the module. The bytes depend on the sources,
 // the toolchain and the target alone as long as every path dependency lies below
 // dir: Cargo makes the path of others a part of the names by which the compiler
-// orders functions. The error holds what Cargo printed.
+// orders functions. The error holds what Cargo printed; one that matches
+// exec.ErrNotFound names what to install.
 func Hand(ctx context.Context, dir string, targets ...string) ([]byte, error) {
 	module, err := hand(ctx, dir, targets)
 	if err != nil {
@@ -103,8 +100,15 @@ func find(ctx context.Context, dir string, targets []string) (toolchain, error) 
 	if len(without) > 0 {
 		found = fmt.Sprintf("%s cannot build for %s", strings.Join(without, " and "), strings.Join(targets, " or "))
 	}
-	return toolchain{}, fmt.Errorf("%w: %s: run rustup target add %s, or install Debian's cargo, rustc, lld and libstd-rust-dev-wasm32", ErrNoToolchain, found, targets[0])
+	return toolchain{}, missing(fmt.Sprintf("%s: run rustup target add %s, or install Debian's cargo, rustc, lld and libstd-rust-dev-wasm32", found, targets[0]))
 }
+
+// missing says what to install.
+type missing string
+
+func (m missing) Error() string { return string(m) }
+
+func (missing) Is(target error) bool { return target == exec.ErrNotFound }
 
 // candidates returns the toolchains in the order in which they are tried.
 func candidates() []toolchain {

@@ -1,4 +1,20 @@
-#![doc = include_str!("../README.md")]
+//! What a hand of Glovebox is written with: a module of WebAssembly that is asked a question
+//! and answers with a text, in a sealed box. `README.md` has a whole first hand.
+//!
+//! ```
+//! use glovebox_hand::{hand, Query};
+//!
+//! hand!(answer);
+//!
+//! fn answer(query: &Query) -> Result<String, String> {
+//!     Ok(format!("Nothing happened before {}.", query.now))
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! Each capability is a module: `files`, `http`, `kv`, `llm`. Using one makes the module ask
+//! for it; the manifest must ask for it too. `testing::World` stands for the host natively.
+
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
@@ -37,17 +53,6 @@ pub fn log(level: Level, message: impl std::fmt::Display) {
 ///
 /// Use it once, in a crate of type `cdylib`. Natively it exports nothing: a test calls
 /// the function itself.
-///
-/// ```
-/// use glovebox_hand::{hand, Error, Query};
-///
-/// hand!(answer);
-///
-/// fn answer(query: &Query) -> Result<String, Error> {
-///     Ok(format!("You asked: {}", query.prompt))
-/// }
-/// # fn main() {}
-/// ```
 #[macro_export]
 macro_rules! hand {
     ($answer:expr) => {
