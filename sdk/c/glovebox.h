@@ -204,8 +204,10 @@ void gb_buffer_add_json(gb_buffer *b, gb_str text);
 /* gb_buffer_str is what the buffer holds, until it is changed. */
 gb_str gb_buffer_str(const gb_buffer *b);
 
-/* gb_buffer_clear empties it, its status too, and keeps the memory for what comes
- * next; gb_buffer_free gives it back. */
+/* gb_buffer_truncate keeps the first size bytes; more than there are keep all.
+ * gb_buffer_clear empties the buffer, its status too, and keeps the memory for what
+ * comes next; gb_buffer_free gives it back. */
+void gb_buffer_truncate(gb_buffer *b, size_t size);
 void gb_buffer_clear(gb_buffer *b);
 void gb_buffer_free(gb_buffer *b);
 
