@@ -26,9 +26,17 @@ const (
 	Command Profile = "command"
 )
 
-// ErrMissing says that a part of the toolchain is not installed. The error that
-// wraps it says which, and what to install.
-var ErrMissing = errors.New("missing toolchain")
+// MissingError says that a part of the toolchain is not installed. It matches
+// exec.ErrNotFound.
+type MissingError struct {
+	// Part is what is missing, Remedy what to do about it.
+	Part, Remedy string
+}
+
+func (e *MissingError) Error() string { return "there is no " + e.Part + ": " + e.Remedy }
+
+// Is reports whether target is exec.ErrNotFound.
+func (e *MissingError) Is(target error) bool { return target == exec.ErrNotFound }
 
 // The SDK's files, and the folder of a project that may hold its own copy.
 const (
@@ -48,7 +56,7 @@ const stackBytes = 256 << 10
 // It takes clang from $WASI_SDK_PATH, if that is set, or else from PATH, where
 // Debian's packages clang, lld, wasi-libc and libclang-rt-dev-wasm32 are what is
 // needed. The bytes depend on the sources, the SDK and the toolchain alone, not
-// on paths. An error matches ErrMissing if the toolchain is not whole, or else
+// on paths. The error is a *MissingError if the toolchain is not whole, or else
 // holds what clang printed.
 func Hand(ctx context.Context, dir string, profile Profile) ([]byte, error) {
 	module, err := hand(ctx, dir, profile)
@@ -141,14 +149,14 @@ const target = "--target=wasm32-wasi"
 // find looks for each part, since clang's own messages name none to install.
 func find(ctx context.Context) (toolchain, error) {
 	chain := toolchain{clang: "clang", sysroot: "/usr"}
-	install := "install Debian's clang, lld, wasi-libc and libclang-rt-dev-wasm32, or set WASI_SDK_PATH to a wasi-sdk"
+	remedy := "install Debian's clang, lld, wasi-libc and libclang-rt-dev-wasm32, or set WASI_SDK_PATH to a wasi-sdk"
 	if root := os.Getenv("WASI_SDK_PATH"); root != "" {
 		chain.clang = filepath.Join(root, "bin", "clang")
 		chain.sysroot = filepath.Join(root, "share", "wasi-sysroot")
-		install = fmt.Sprintf("WASI_SDK_PATH is %s: set it to a whole wasi-sdk, or to nothing", root)
+		remedy = fmt.Sprintf("WASI_SDK_PATH is %s: set it to a whole wasi-sdk, or to nothing", root)
 	}
 	missing := func(what string) (toolchain, error) {
-		return toolchain{}, fmt.Errorf("%w: no %s: %s", ErrMissing, what, install)
+		return toolchain{}, &MissingError{what, remedy}
 	}
 	if _, err := exec.LookPath(chain.clang); err != nil {
 		return missing(chain.clang)

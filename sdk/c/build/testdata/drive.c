@@ -7,9 +7,9 @@
  *     p TEXT        gb_time_parse, "SECONDS NANOS" or "no"
  *     f SECONDS     gb_time_format, eight bytes, or "no"
  *     j TEXT        gb_json_parse, written again, or the name of the status
- *     q QUERY       a query to the hand that is linked in; answered with r, or with x if
- *                   it failed, after an h for each call of the host (NAME, LF, request),
- *                   which wants an s (a status of four bytes, and the result) */
+ *     q QUERY       a query to the hand that is linked in: an h for each call of the host
+ *                   (NAME, LF, request), which wants an s (a status of four bytes, and the
+ *                   result); then l, the log, and r, the reply, or x, the failure */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +172,7 @@ static void serve(char letter, gb_str payload) {
         payload = copied(payload);
         outcome = gb_native_run(payload, &host);
         free((void *)payload.data);
+        send('l', outcome.log);
         send(outcome.failed ? 'x' : 'r', outcome.failed ? outcome.failure : outcome.reply);
         return;
     default:
