@@ -15,6 +15,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/handtest"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+	c "github.com/gloveboxhq/glovebox/sdk/c/build"
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
 	vectors "github.com/gloveboxhq/glovebox/testdata/abi"
 )
@@ -33,6 +34,7 @@ var samples = []struct {
 	maxBytes int
 }{
 	{"go", func(t *testing.T) ([]byte, error) { return build.Hand(t.Context(), "hand-go", build.Reactor) }, 4 << 20},
+	{"c", func(t *testing.T) ([]byte, error) { return c.Hand(t.Context(), "hand-c", c.Reactor) }, 64 << 10},
 }
 
 func TestSamples(t *testing.T) {

@@ -7,6 +7,7 @@
   (import "quickjs" "_initialize" (func $initialize))
   (import "quickjs" "wasm_malloc" (func $malloc (param i32) (result i32)))
   (import "quickjs" "qjs_init" (func $qjs_init (result i32)))
+  (import "quickjs" "qjs_set_max_stack_size" (func $set_max_stack (param i32)))
   (import "quickjs" "qjs_eval" (func $eval (param $code i32) (param $size i32) (param $name i32) (param $flags i32) (result i32)))
   (import "quickjs" "qjs_new_string" (func $new_string (param $text i32) (param $size i32) (result i32)))
   (import "quickjs" "qjs_get_undefined" (func $undefined (result i32)))
@@ -87,6 +88,8 @@
     (local $script i32) (local $name i32) (local $arguments i32)
     (call $initialize)
     (if (call $qjs_init) (then (call $exit (i32.const 1))))
+    ;; So that a function which calls itself for ever throws before the host's stack ends.
+    (call $set_max_stack (i32.const 0x40000))
     ;; The engine wants a NUL behind the script.
     (local.set $script (call $allocate (i32.const @SIZE@)))
     (memory.init $script (local.get $script) (i32.const 0) (i32.const @SIZE@))

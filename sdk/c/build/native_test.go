@@ -28,10 +28,10 @@ import (
 	vectors "github.com/gloveboxhq/glovebox/testdata/abi"
 )
 
-// sdk is testdata/drive.c with the SDK and the sample hand, compiled natively with
+// driver is testdata/drive.c with the SDK and the sample hand, compiled natively with
 // the address and undefined behaviour sanitizers: what is wrong with memory ends
 // it, and each allocation of an arena is one of the heap.
-type sdk struct {
+type driver struct {
 	t      testing.TB
 	in     io.WriteCloser
 	out    io.Reader
@@ -55,7 +55,7 @@ var program = sync.OnceValues(func() (string, error) {
 	return output, nil
 })
 
-func native(t testing.TB) *sdk {
+func native(t testing.TB) *driver {
 	t.Helper()
 	if _, err := exec.LookPath("clang"); err != nil {
 		t.Skip("install Debian's clang: the SDK is not tested natively without")
@@ -68,7 +68,7 @@ func native(t testing.TB) *sdk {
 		t.Fatal(err)
 	}
 	command := exec.Command(file)
-	s := &sdk{t: t, said: &bytes.Buffer{}}
+	s := &driver{t: t, said: &bytes.Buffer{}}
 	command.Stderr = s.said
 	// What a hand keeps to its end is no leak: its memory ends with it.
 	command.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0")
@@ -90,7 +90,7 @@ func native(t testing.TB) *sdk {
 	return s
 }
 
-func (s *sdk) close() (err error) {
+func (s *driver) close() (err error) {
 	s.closed.Do(func() {
 		s.in.Close()
 		err = s.end()
@@ -98,7 +98,7 @@ func (s *sdk) close() (err error) {
 	return err
 }
 
-func (s *sdk) send(letter byte, payload []byte) {
+func (s *driver) send(letter byte, payload []byte) {
 	s.t.Helper()
 	frame := binary.NativeEndian.AppendUint32([]byte{letter}, uint32(len(payload)))
 	if _, err := s.in.Write(append(frame, payload...)); err != nil {
@@ -106,7 +106,7 @@ func (s *sdk) send(letter byte, payload []byte) {
 	}
 }
 
-func (s *sdk) receive() (letter byte, payload []byte) {
+func (s *driver) receive() (letter byte, payload []byte) {
 	s.t.Helper()
 	head := make([]byte, 5)
 	if _, err := io.ReadFull(s.out, head); err != nil {
@@ -119,14 +119,14 @@ func (s *sdk) receive() (letter byte, payload []byte) {
 	return head[0], payload
 }
 
-func (s *sdk) broken(err error) {
+func (s *driver) broken(err error) {
 	s.t.Helper()
 	ended := s.close()
 	s.t.Fatalf("%v: the program ends with %v\n%s", err, ended, s.said)
 }
 
 // ask gives what the SDK makes of a payload.
-func (s *sdk) ask(letter byte, payload []byte) string {
+func (s *driver) ask(letter byte, payload []byte) string {
 	s.t.Helper()
 	s.send(letter, payload)
 	got, answer := s.receive()
@@ -139,7 +139,7 @@ func (s *sdk) ask(letter byte, payload []byte) string {
 func eight(n int64) []byte { return binary.NativeEndian.AppendUint64(nil, uint64(n)) }
 
 // query asks the sample hand; call answers for the host.
-func (s *sdk) query(query []byte, call func(name string, request []byte) (abi.Kind, []byte)) (reply string, failed bool, log string) {
+func (s *driver) query(query []byte, call func(name string, request []byte) (abi.Kind, []byte)) (reply string, failed bool, log string) {
 	s.t.Helper()
 	s.send('q', query)
 	for {
@@ -274,7 +274,7 @@ func (w *world) answer(name string, line, body []byte) ([]byte, error) {
 }
 
 // runner asks the sample hand as the kit wants it.
-func (s *sdk) runner(_ context.Context, ask conformance.Ask) (conformance.Outcome, error) {
+func (s *driver) runner(_ context.Context, ask conformance.Ask) (conformance.Outcome, error) {
 	w := world{Ports: ask.Ports, asks: abi.DefaultLimits().LLMCalls}
 	var query abi.Query
 	if json.Unmarshal(ask.Query, &query) == nil {
@@ -482,7 +482,7 @@ func FuzzJSON(f *testing.F) {
 }
 
 // checkJSON compares what the SDK reads, and writes again, with what Go reads.
-func checkJSON(t *testing.T, s *sdk, text []byte) {
+func checkJSON(t *testing.T, s *driver, text []byte) {
 	t.Helper()
 	got := s.ask('j', text)
 	var want any

@@ -107,7 +107,7 @@ static void write_json(gb_buffer *b, const gb_json *value) {
         if (is_integer)
             gb_buffer_add_int(b, integer);
         else if (is_number)
-            gb_buffer_addf(b, "%.17g", number);
+            gb_buffer_addf(b, "%.17e", number);
         else
             gb_buffer_add(b, GB_STR("\"beyond\""));
         break;
