@@ -1,0 +1,3 @@
+import { Query, register } from "@gloveboxhq/hand";
+
+register((q: Query): string => q.prompt);
