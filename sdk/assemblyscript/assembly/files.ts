@@ -21,6 +21,8 @@ const PIECE_BYTES: i32 = 512 << 10;
 /** What read returns at most, unless it is told. */
 export const DEFAULT_READ_LIMIT: i32 = 8 << 20;
 
+const UNKNOWN_TIME = new Time(0);
+
 /** What is known of a file or directory. */
 export class Entry {
   name: string = "";
@@ -28,7 +30,7 @@ export class Entry {
   type: string = "other";
   /** In bytes; 0 for what is not a file. */
   size: i64 = 0;
-  modified: Time = new Time(0);
+  modified: Time = UNKNOWN_TIME;
 
   get isFile(): bool {
     return this.type == "file";

@@ -101,7 +101,7 @@ export class Value {
   /** Reports whether it is a number without a fraction that an i64 can hold. */
   get isInteger(): bool {
     if (this.type != Type.Number) return false;
-    if (isShortInteger(this.text)) return true;
+    if (isPlainInteger(this.text)) return true;
     const value = this.number;
     return Math.trunc(value) == value && value >= -9223372036854775808.0 && value < 9223372036854775808.0;
   }
@@ -109,7 +109,7 @@ export class Value {
   /** The number without its fraction; numbers outside of an i64 give the nearest. */
   get integer(): i64 {
     if (this.type != Type.Number) return 0;
-    if (isShortInteger(this.text)) return I64.parseInt(this.text, 10);
+    if (isPlainInteger(this.text)) return I64.parseInt(this.text, 10);
     const value = this.number;
     if (value >= 9223372036854775808.0) return i64.MAX_VALUE;
     if (value <= -9223372036854775808.0) return i64.MIN_VALUE;
@@ -248,8 +248,10 @@ export class Reader {
   /** Whether the next item or key is the first of its array or object. */
   private first: bool = false;
   private expected: string | null = null;
+  /** The key with its quotation marks, and whether something in it is escaped. */
   private keyFrom: i32 = 0;
   private keyTo: i32 = 0;
+  private keyEscaped: bool = false;
 
   constructor(private bytes: Uint8Array) {}
 
@@ -280,6 +282,7 @@ export class Reader {
     this.keyFrom = this.at;
     this.skipString();
     this.keyTo = this.at;
+    this.keyEscaped = this.nextBackslash(this.keyFrom, this.keyTo) < this.keyTo;
     if (this.peek() != COLON) return this.fail("a colon");
     this.at++;
     return true;
@@ -292,7 +295,8 @@ export class Reader {
 
   /** Compares the key with one of ASCII, without making a string of it. */
   keyIs(name: string): bool {
-    if (this.keyTo - this.keyFrom - 2 != name.length) return this.key == name;
+    if (this.keyEscaped) return this.key == name;
+    if (this.keyTo - this.keyFrom - 2 != name.length) return false;
     for (let i = 0; i < name.length; i++) {
       if (<i32>unchecked(this.bytes[this.keyFrom + 1 + i]) != name.charCodeAt(i)) return false;
     }
@@ -497,37 +501,41 @@ export class Reader {
 
   /** The text between the quotation marks at from and before to, which skipString has seen. */
   private unquote(from: i32, to: i32): string {
-    const parts: string[] = [];
+    const end = to - 1;
     let run = from + 1;
-    for (let i = run; i < to - 1; i++) {
-      if (unchecked(this.bytes[i]) != BACKSLASH) continue;
-      if (i > run) parts.push(this.decode(run, i));
-      i++;
-      const escaped = <i32>unchecked(this.bytes[i]);
+    let at = this.nextBackslash(run, end);
+    if (at == end) return this.decode(run, end);
+    const parts: string[] = [];
+    while (at < end) {
+      parts.push(this.decode(run, at));
+      const escaped = this.byteAt(at + 1);
       if (escaped != 0x75) {
         parts.push(String.fromCharCode(unescaped(escaped)));
+        run = at + 2;
       } else {
-        const unit = this.unit(i + 1);
-        i += 4;
-        // Half a pair cannot be written in UTF-8, so it must not get into a text.
-        let second = -1;
-        if ((unit & 0xfc00) == 0xd800 && i + 6 < to - 1 && unchecked(this.bytes[i + 1]) == BACKSLASH && unchecked(this.bytes[i + 2]) == 0x75) {
-          second = this.unit(i + 3);
-        }
+        const unit = this.unit(at + 2);
+        run = at + 6;
         if ((unit & 0xf800) != 0xd800) {
           parts.push(String.fromCharCode(unit));
-        } else if ((second & 0xfc00) == 0xdc00 && second >= 0) {
-          parts.push(String.fromCharCode(unit, second));
-          i += 6;
+        } else if (unit < 0xdc00 && run + 6 <= end && this.byteAt(run) == BACKSLASH && this.byteAt(run + 1) == 0x75 && (this.unit(run + 2) & 0xfc00) == 0xdc00) {
+          parts.push(String.fromCharCode(unit, this.unit(run + 2)));
+          run += 6;
         } else {
+          // Half a pair cannot be written in UTF-8, so it must not get into a text.
           parts.push("\ufffd");
         }
       }
-      run = i + 1;
+      at = this.nextBackslash(run, end);
     }
-    if (parts.length == 0) return this.decode(run, to - 1);
-    parts.push(this.decode(run, to - 1));
+    parts.push(this.decode(run, end));
     return parts.join("");
+  }
+
+  /** The place of the first backslash from a place on, or end. */
+  private nextBackslash(from: i32, end: i32): i32 {
+    let at = from;
+    while (at < end && unchecked(this.bytes[at]) != BACKSLASH) at++;
+    return at;
   }
 
   private decode(from: i32, to: i32): string {
@@ -569,14 +577,17 @@ function unescaped(byte: i32): i32 {
   return -1;
 }
 
-/** Reports whether text is an integer of so few digits that each number of them fits into an i64. */
-function isShortInteger(text: string): bool {
-  const from = text.length > 0 && text.charCodeAt(0) == MINUS ? 1 : 0;
-  if (text.length == from || text.length - from > 18) return false;
+/** Reports whether text is an integer, without fraction and exponent, that an i64 can hold. */
+function isPlainInteger(text: string): bool {
+  const negative = text.charCodeAt(0) == MINUS;
+  const from = negative ? 1 : 0;
+  if (text.length == from || text.length - from > 19) return false;
+  let sum: u64 = 0;
   for (let i = from; i < text.length; i++) {
     if (!isDigit(text.charCodeAt(i))) return false;
+    sum = sum * 10 + text.charCodeAt(i) - 0x30;
   }
-  return true;
+  return sum <= <u64>i64.MAX_VALUE + (negative ? 1 : 0);
 }
 
 const POWERS_OF_TEN: StaticArray<f64> = [

@@ -89,6 +89,13 @@ test("a folder is listed whole, in little memory", () => {
   assert.equal(ask("page", { files: { docs } }).reply, "200002true");
 });
 
+// At shrink levels above 0 the standard library's join adds one string after the other.
+test("texts are joined in little memory", () => {
+  const answer = ask("join");
+  assert.equal(answer.reply.length, 20_000);
+  assert.ok(answer.memoryBytes <= 2 << 20, `${answer.memoryBytes} bytes of memory`);
+});
+
 test("a path is described", () => {
   const docs = { small: { data: "12345", mtime: new Date("2026-01-02T03:04:05.678Z") } };
   assert.equal(ask("stat", { files: { docs } }).reply, "small file 5 truefalse 2026-01-02T03:04:05Z");

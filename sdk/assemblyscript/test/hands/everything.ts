@@ -41,6 +41,7 @@ register((q: Query): string => {
     const entries = listing.value.entries;
     return entries.length.toString() + " " + entries[entries.length - 1].name + " " + listing.value.more.toString();
   }
+  if (word == "join") return new Array<string>(10_000).fill("a").join("b") + "b";
   if (word == "page") {
     const page = files.root("docs").page("many", "00001", 2).value;
     return page.entries.length.toString() + page.entries[0].name + page.more.toString();
