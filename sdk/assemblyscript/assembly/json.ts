@@ -252,8 +252,16 @@ export class Reader {
   private keyFrom: i32 = 0;
   private keyTo: i32 = 0;
   private keyEscaped: bool = false;
+  /** Whether something is escaped in the string that skipString last passed over. */
+  private escaped: bool = false;
+  private start: usize;
+  private length: i32;
 
-  constructor(private bytes: Uint8Array) {}
+  /** bytes must not change meanwhile; they are kept, so that no collector takes what start points to. */
+  constructor(private bytes: Uint8Array) {
+    this.start = bytes.dataStart;
+    this.length = bytes.length;
+  }
 
   /** What stands next; Null where nothing can be read. */
   get next(): Type {
@@ -282,7 +290,7 @@ export class Reader {
     this.keyFrom = this.at;
     this.skipString();
     this.keyTo = this.at;
-    this.keyEscaped = this.nextBackslash(this.keyFrom, this.keyTo) < this.keyTo;
+    this.keyEscaped = this.escaped;
     if (this.peek() != COLON) return this.fail("a colon");
     this.at++;
     return true;
@@ -298,13 +306,13 @@ export class Reader {
     if (this.keyEscaped) return this.key == name;
     if (this.keyTo - this.keyFrom - 2 != name.length) return false;
     for (let i = 0; i < name.length; i++) {
-      if (<i32>unchecked(this.bytes[this.keyFrom + 1 + i]) != name.charCodeAt(i)) return false;
+      if (this.byteAt(this.keyFrom + 1 + i) != name.charCodeAt(i)) return false;
     }
     return true;
   }
 
   get key(): string {
-    return this.unquote(this.keyFrom, this.keyTo);
+    return this.unquote(this.keyFrom, this.keyTo, this.keyEscaped);
   }
 
   string(): string {
@@ -314,7 +322,7 @@ export class Reader {
     }
     const from = this.at;
     this.skipString();
-    return this.expected ? "" : this.unquote(from, this.at);
+    return this.expected ? "" : this.unquote(from, this.at, this.escaped);
   }
 
   /** A number as it is written. */
@@ -322,7 +330,7 @@ export class Reader {
     this.peek();
     const from = this.at;
     this.skipNumber();
-    return this.expected ? "" : String.UTF8.decodeUnsafe(this.bytes.dataStart + from, this.at - from);
+    return this.expected ? "" : String.UTF8.decodeUnsafe(this.start + from, this.at - from);
   }
 
   integer(): i64 {
@@ -390,10 +398,9 @@ export class Reader {
   /** Skips white space and returns the byte behind it. */
   private peek(): i32 {
     if (this.expected) return END;
-    while (this.at < this.bytes.length) {
-      const byte = <i32>unchecked(this.bytes[this.at]);
+    for (; this.at < this.length; this.at++) {
+      const byte = this.byteAt(this.at);
       if (byte != 0x20 && byte != 0x0a && byte != 0x0d && byte != 0x09) return byte;
-      this.at++;
     }
     return END;
   }
@@ -469,6 +476,8 @@ export class Reader {
   /** Passes over a string, whose quotation mark is next, and makes sure of its form. */
   private skipString(): void {
     const from = ++this.at;
+    let all = 0;
+    let escaped = false;
     for (;;) {
       const byte = this.byteAt(this.at);
       if (byte < 0x20) {
@@ -477,40 +486,43 @@ export class Reader {
       }
       if (byte == QUOTE) break;
       this.at++;
+      all |= byte;
       if (byte != BACKSLASH) continue;
-      const escaped = this.byteAt(this.at);
-      if (escaped == 0x75) {
+      escaped = true;
+      const letter = this.byteAt(this.at);
+      if (letter == 0x75) {
         for (let i = 1; i <= 4; i++) {
           if (hexValue(this.byteAt(this.at + i)) < 0) {
             this.fail("four hexadecimal digits");
             return;
           }
         }
-      } else if (unescaped(escaped) < 0) {
+      } else if (unescaped(letter) < 0) {
         this.fail("an escaped character");
         return;
       }
       this.at++;
     }
-    if (!isUTF8(this.bytes.dataStart + from, this.at - from)) {
+    if (all >= 0x80 && !isUTF8(this.start + from, this.at - from)) {
       this.fail("UTF-8");
       return;
     }
+    this.escaped = escaped;
     this.at++;
   }
 
   /** The text between the quotation marks at from and before to, which skipString has seen. */
-  private unquote(from: i32, to: i32): string {
+  private unquote(from: i32, to: i32, escaped: bool): string {
     const end = to - 1;
     let run = from + 1;
+    if (!escaped) return this.decode(run, end);
     let at = this.nextBackslash(run, end);
-    if (at == end) return this.decode(run, end);
     const parts: string[] = [];
     while (at < end) {
       parts.push(this.decode(run, at));
-      const escaped = this.byteAt(at + 1);
-      if (escaped != 0x75) {
-        parts.push(String.fromCharCode(unescaped(escaped)));
+      const letter = this.byteAt(at + 1);
+      if (letter != 0x75) {
+        parts.push(String.fromCharCode(unescaped(letter)));
         run = at + 2;
       } else {
         const unit = this.unit(at + 2);
@@ -534,23 +546,23 @@ export class Reader {
   /** The place of the first backslash from a place on, or end. */
   private nextBackslash(from: i32, end: i32): i32 {
     let at = from;
-    while (at < end && unchecked(this.bytes[at]) != BACKSLASH) at++;
+    while (at < end && this.byteAt(at) != BACKSLASH) at++;
     return at;
   }
 
   private decode(from: i32, to: i32): string {
-    return String.UTF8.decodeUnsafe(this.bytes.dataStart + from, to - from);
+    return String.UTF8.decodeUnsafe(this.start + from, to - from);
   }
 
   /** The code unit in four hexadecimal digits. */
   private unit(at: i32): i32 {
     let unit = 0;
-    for (let i = at; i < at + 4; i++) unit = (unit << 4) | hexValue(unchecked(this.bytes[i]));
+    for (let i = at; i < at + 4; i++) unit = (unit << 4) | hexValue(this.byteAt(i));
     return unit;
   }
 
   private byteAt(at: i32): i32 {
-    return at < this.bytes.length ? <i32>unchecked(this.bytes[at]) : END;
+    return at < this.length ? <i32>load<u8>(this.start + at) : END;
   }
 }
 
