@@ -15,8 +15,10 @@ import (
 	"github.com/gloveboxhq/glovebox/host/handtest"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+	assemblyscript "github.com/gloveboxhq/glovebox/sdk/assemblyscript/build"
 	c "github.com/gloveboxhq/glovebox/sdk/c/build"
-	"github.com/gloveboxhq/glovebox/sdk/go/build"
+	golang "github.com/gloveboxhq/glovebox/sdk/go/build"
+	rust "github.com/gloveboxhq/glovebox/sdk/rust/build"
 	vectors "github.com/gloveboxhq/glovebox/testdata/abi"
 )
 
@@ -33,8 +35,12 @@ var samples = []struct {
 	build    func(t *testing.T) ([]byte, error)
 	maxBytes int
 }{
-	{"go", func(t *testing.T) ([]byte, error) { return build.Hand(t.Context(), "hand-go", build.Reactor) }, 4 << 20},
+	{"go", func(t *testing.T) ([]byte, error) { return golang.Hand(t.Context(), "hand-go", golang.Reactor) }, 4 << 20},
+	{"rust", func(t *testing.T) ([]byte, error) { return rust.Hand(t.Context(), "hand-rust") }, 128 << 10},
 	{"c", func(t *testing.T) ([]byte, error) { return c.Hand(t.Context(), "hand-c", c.Reactor) }, 64 << 10},
+	{"assemblyscript", func(t *testing.T) ([]byte, error) {
+		return assemblyscript.Hand(t.Context(), "hand-assemblyscript", t.Output())
+	}, 128 << 10},
 }
 
 func TestSamples(t *testing.T) {
