@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/sdk/assemblyscript/build"
 )
 
@@ -61,7 +62,7 @@ func project(t *testing.T, source string) string {
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"package.json":      `{"name": "hand", "private": true}`,
+		"package.json":      `{"name": "hand", "private": true, "type": "module"}`,
 		"asconfig.json":     `{"extends": "@gloveboxhq/hand/asconfig.json"}`,
 		"assembly/index.ts": source,
 	} {
@@ -77,6 +78,57 @@ func project(t *testing.T, source string) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// blocks returns the code of a document by the first name in backquotes in the line
+// that stands before it.
+func blocks(t *testing.T, file string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, match := range regexp.MustCompile("(?s)\n`([^`\n]+)`[^\n]*\n\n```[a-z]+\n(.*?)\n```\n").FindAllStringSubmatch(string(text), -1) {
+		found[match[1]] = match[2] + "\n"
+	}
+	return found
+}
+
+// The first hand of README.md, as a reader would lay it out.
+func TestFirstHand(t *testing.T) {
+	needs(t, sample)
+	files := blocks(t, filepath.Join(sdk, "README.md"))
+	document := []byte(files["manifest.toml"])
+	if m, err := manifest.Parse(document); err != nil || m.Name != "notes" {
+		t.Errorf("manifest.toml: %+v, %v", m, err)
+	}
+	dir := project(t, files["assembly/index.ts"])
+	for name, text := range files {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	module, err := build.Hand(t.Context(), dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "build"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "build", "hand.wasm"), module, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "node", "--test", "test/")
+	command.Dir = dir
+	output, err := command.CombinedOutput()
+	if err != nil || !strings.Contains(string(output), "# pass 2") {
+		t.Errorf("node --test: %v\n%s", err, output)
+	}
 }
 
 func TestHandIsReproducible(t *testing.T) {
