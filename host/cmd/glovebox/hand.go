@@ -28,7 +28,11 @@ import (
 const bundledPrefix = "bundled:"
 
 func (a *app) hand() *cobra.Command {
-	return group("hand", "Work with hands", a.handInspect(), a.handQuery(), a.handTest(), a.handList(), a.handEmbed())
+	return group("hand", "Work with hands",
+		a.handNew(), a.handBuild(), a.handTest(),
+		a.handInspect(), a.handQuery(), a.handEmbed(),
+		a.handList(),
+	)
 }
 
 // inspection is what hand inspect prints.
@@ -672,28 +676,13 @@ func (a *app) handEmbed() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			document, err := os.ReadFile(args[1])
+			document, m, err := readManifest(args[1])
 			if err != nil {
-				return fmt.Errorf("read manifest: %w", err)
+				return err
 			}
-			m, err := manifest.Parse(document)
+			embedded, seen, err := embed(module, document, m)
 			if err != nil {
-				if at, ok := errors.AsType[*manifest.SyntaxError](err); ok {
-					return fmt.Errorf("%s:%d:%d: %w", args[1], at.Line, at.Column, err)
-				}
-				return fmt.Errorf("%s: %w", args[1], err)
-			}
-			outline, err := wasm.Decode(module)
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			embedded := outline.WithCustom(abi.ManifestSection, document)
-			seen, err := sandbox.Inspect(embedded)
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			if err := registry.Agree(m, seen); err != nil {
-				return fmt.Errorf("%s and %s disagree: %w", args[0], args[1], err)
+				return fmt.Errorf("%s and %s: %w", args[0], args[1], err)
 			}
 			if output == "" {
 				output = args[0]
@@ -710,6 +699,22 @@ func (a *app) handEmbed() *cobra.Command {
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default FILE.wasm itself)")
 	return c
+}
+
+// embed writes a manifest into a module whose imports agree with it.
+func embed(module, document []byte, m manifest.Manifest) (embedded []byte, seen sandbox.Outline, err error) {
+	decoded, err := wasm.Decode(module)
+	if err != nil {
+		return nil, seen, err
+	}
+	embedded = decoded.WithCustom(abi.ManifestSection, document)
+	if seen, err = sandbox.Inspect(embedded); err != nil {
+		return nil, seen, err
+	}
+	if err := registry.Agree(m, seen); err != nil {
+		return nil, seen, fmt.Errorf("they disagree: %w", err)
+	}
+	return embedded, seen, nil
 }
 
 // replaceFile leaves either the old file or the new one, whatever happens.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,7 +122,7 @@ func plan(dir, temp string, profile Profile) (sources []string, include string, 
 		return append(sources, filepath.Join(own, source)), own, nil
 	}
 	for _, name := range []string{header, source} {
-		content, err := sdk.C.ReadFile("c/" + name)
+		content, err := fs.ReadFile(sdk.Sources(), "c/"+name)
 		if err != nil {
 			return nil, "", err
 		}

@@ -54,7 +54,7 @@ func project(t *testing.T, files map[string]string) string {
 
 func sdkFile(t *testing.T, name string) string {
 	t.Helper()
-	content, err := fs.ReadFile(sdk.C, "c/"+name)
+	content, err := fs.ReadFile(sdk.Sources(), "c/"+name)
 	if err != nil {
 		t.Fatal(err)
 	}
