@@ -87,6 +87,7 @@ type Config struct {
 	Logging    LogConfig             `toml:"log"`
 	Users      []UserConfig          `toml:"users"`
 	Agents     []AgentConfig         `toml:"agents"`
+	Trust      TrustConfig           `toml:"trust"`
 	Hands      map[string]HandConfig `toml:"hands"`
 
 	// defaultName is what the store calls the default user; a host sets it.
@@ -385,6 +386,9 @@ type HandConfig struct {
 	// Digest, "sha256:…", is required beside a grant unless the hand is
 	// bundled.
 	Digest string `toml:"digest"`
+	// Unsigned takes the module that Digest names without a signature of a trusted
+	// key.
+	Unsigned bool `toml:"unsigned"`
 	// Users are those for whom the hand may be asked; empty means the default
 	// user alone.
 	Users []string `toml:"users"`
@@ -524,6 +528,11 @@ func ParseConfig(data []byte, dir string) (Config, error) {
 		return Config{}, err
 	}
 	c.Store.Path = under(dir, c.Store.Path)
+	for name, key := range c.Trust.Keys {
+		if !isKeyText(key) {
+			c.Trust.Keys[name] = under(dir, key)
+		}
+	}
 	for name, h := range c.Hands {
 		if h.Module != "" && !strings.HasPrefix(h.Module, bundledPrefix) {
 			h.Module = under(dir, h.Module)
@@ -586,7 +595,7 @@ func under(dir, path string) string {
 // Check returns an error that names the key, if a value is impossible or two
 // contradict each other. It opens nothing.
 func (c *Config) Check() error {
-	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkMemory, c.checkNames, c.checkHands, c.checkSources, c.checkServer, c.checkLogging} {
+	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkMemory, c.checkNames, c.checkTrust, c.checkHands, c.checkSources, c.checkServer, c.checkLogging} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -866,6 +875,9 @@ func (c *Config) checkHands() error {
 		if !manifest.ValidName(name) {
 			return fmt.Errorf("%s: a hand's name is 1 to 63 of a-z, 0-9 and -, not beginning with -", key)
 		}
+		if h.Unsigned && h.Digest == "" {
+			return fmt.Errorf(`%s.unsigned: add digest = "sha256:…" beside it, which glovebox hand inspect shows: the word is for one file`, key)
+		}
 		users := c.handUsers(h)
 		for _, user := range users {
 			if !c.knowsUser(user) {
@@ -954,6 +966,9 @@ func (c *Config) Notes() []string {
 		notes = append(notes, "compaction.context_token_cap is 0: no context source will be asked")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Hands)) {
+		if c.Hands[name].Unsigned && len(c.Trust.Keys) == 0 {
+			notes = append(notes, fmt.Sprintf("hands.%s.unsigned changes nothing: without [trust.keys] no hand needs a signature", name))
+		}
 		if g := c.Hands[name].Grant; len(g.Files) > 0 && len(g.HTTP) > 0 {
 			notes = append(notes, fmt.Sprintf("hands.%s.grant has files and http: what the hand reads, it can send away", name))
 		}

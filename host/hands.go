@@ -34,10 +34,12 @@ type hand struct {
 
 // HandInfo tells of one configured hand.
 type HandInfo struct {
-	Name        string
-	Version     string
-	Digest      string
-	Bundled     bool
+	Name    string
+	Version string
+	Digest  string
+	Bundled bool
+	// Signer is who signed the module; nil if nobody did or it is bundled.
+	Signer      *registry.Signer
 	Description boundary.Content
 	Users       []string
 	// Files maps the granted roots to directories as they are configured.
@@ -189,6 +191,9 @@ func (h *Host) Hands() []HandInfo {
 			Files: k.Grant().Files, KV: k.Grant().KV, LLM: k.Grant().LLM,
 			Permissions: slices.Clone(k.asks), Limits: k.Module().Limits(),
 			Prompts: maps.Clone(set.config.Hands[name].Prompts), FreePrompts: set.config.Hands[name].FreePrompts,
+		}
+		if signer, ok := k.Signer(); ok {
+			info.Signer = &signer
 		}
 		if k.http != nil {
 			for _, rule := range k.http.Hosts() {

@@ -9,9 +9,11 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/host/registry/signature"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
 
@@ -20,12 +22,15 @@ import (
 // and so does a query; the modules that no other set has are freed when the last of
 // them is over.
 type handSet struct {
-	// config is the host's with the Hands and the ContextSources of this set.
+	// config is the host's with the Hands, the Trust and the ContextSources of this
+	// set.
 	config Config
-	hands  map[string]*hand      // by the operator's names
-	tools  map[string]*handQuery // which have hands asked, by the user's name
-	asked  map[string]*handQuery // those whatever they cost a prompt, for users' own programs
-	owner  *handSets
+	// trusted are the keys of config as they were read.
+	trusted map[string]signature.PublicKey
+	hands   map[string]*hand      // by the operator's names
+	tools   map[string]*handQuery // which have hands asked, by the user's name
+	asked   map[string]*handQuery // those whatever they cost a prompt, for users' own programs
+	owner   *handSets
 
 	// Guarded by owner.mu: uses is how many have the set, its place in the host
 	// included; freed says that its modules may be closed.
@@ -129,6 +134,9 @@ func (h *Host) openHands(ctx context.Context, config Config) (_ *handSet, err er
 			set.release()
 		}
 	}()
+	if set.trusted, err = config.TrustedKeys(); err != nil {
+		return nil, err
+	}
 	before, release := &handSet{}, func() {}
 	if h.handSets.loaded == nil {
 		h.handSets.loaded = map[*registry.Hand]int{}
@@ -137,7 +145,7 @@ func (h *Host) openHands(ctx context.Context, config Config) (_ *handSet, err er
 	}
 	defer release()
 	for _, name := range slices.Sorted(maps.Keys(config.Hands)) {
-		k, err := h.openHand(ctx, name, config, before)
+		k, err := h.openHand(ctx, name, set, before)
 		if err != nil {
 			return nil, err
 		}
@@ -153,17 +161,20 @@ func (h *Host) openHands(ctx context.Context, config Config) (_ *handSet, err er
 	return set, nil
 }
 
-func (h *Host) openHand(ctx context.Context, name string, config Config, before *handSet) (*hand, error) {
+// openHand opens a hand for a set that is being made.
+func (h *Host) openHand(ctx context.Context, name string, set, before *handSet) (*hand, error) {
+	config := set.config
 	c := config.Hands[name]
 	module, bundled, err := ModuleOf(c.Module, name)
 	if err != nil {
 		return nil, fmt.Errorf("hands.%s.module: %w", name, err)
 	}
 	var opened *registry.Hand
-	if have, ok := before.hands[name]; ok && have.Module().Digest() == sandbox.Digest(module) && reflect.DeepEqual(before.config.Hands[name], c) {
+	if have, ok := before.hands[name]; ok && have.Module().Digest() == sandbox.Digest(module) && reflect.DeepEqual(before.config.Hands[name], c) &&
+		(bundled || maps.Equal(before.trusted, set.trusted) && have.trustedAt(h.now())) {
 		opened = have.Hand
 	} else if opened, err = registry.Open(ctx, h.engine, registry.Request{
-		Name: name, Module: module, Bundled: bundled, Digest: c.Digest,
+		Name: name, Module: module, Bundled: bundled, Digest: c.Digest, Trusted: set.trusted, Unsigned: c.Unsigned, Now: h.now(),
 		Grant:  registry.Grant{Files: c.Grant.Files, HTTP: len(c.Grant.HTTP) > 0, KV: c.Grant.KV, LLM: c.Grant.LLM},
 		Config: c.Config, Limits: c.Limits.abi(),
 	}); err != nil {
@@ -174,6 +185,13 @@ func (h *Host) openHand(ctx context.Context, name string, config Config, before 
 		err = errors.Join(err, opened.Module().Close())
 	}
 	return k, err
+}
+
+// trustedAt reports whether what was found out about a hand's signature when it was
+// opened is still so.
+func (k *hand) trustedAt(now time.Time) bool {
+	signer, ok := k.Signer()
+	return !ok || signer.Name == "" || signer.Expires.IsZero() || now.Before(signer.Expires)
 }
 
 // admit says for whom a hand that is open may be asked, and what it may reach.
@@ -212,7 +230,7 @@ func (h *Host) Config() Config {
 // nothing.
 type Reloaded struct {
 	// Added, Changed and Removed are hands. Changed is also one whose module is
-	// another one now.
+	// another one now, or whose signature was held against other keys.
 	Added   []string `json:"added"`
 	Changed []string `json:"changed"`
 	Removed []string `json:"removed"`
@@ -224,7 +242,7 @@ type Reloaded struct {
 }
 
 // Reload takes over the hands of a configuration, with their grants, prompts, users,
-// values and limits, and the context sources. Everything else stays as it is until
+// values and limits, the trusted keys and the context sources. Everything else stays as it is until
 // the next start. Turns and queries that go on keep the hands that they began with;
 // those that begin when it has returned have the new ones.
 //
@@ -262,7 +280,7 @@ func (h *Host) ReloadFrom(ctx context.Context, read func() (Config, error)) (out
 	defer unlock()
 	before := h.Config()
 	next := before
-	next.Hands, next.Compaction.ContextSources = config.Hands, config.Compaction.ContextSources
+	next.Hands, next.Trust, next.Compaction.ContextSources = config.Hands, config.Trust, config.Compaction.ContextSources
 	if err := next.Check(); err != nil {
 		return out, fmt.Errorf("reload: %w", err)
 	}

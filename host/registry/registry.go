@@ -1,5 +1,5 @@
 // Package registry turns bytes into hands. A Hand exists only after its digest,
-// its manifest, its imports and what the operator grants agree; whoever holds
+// its signature, its manifest, its imports and what the operator grants and trusts agree; whoever holds
 // one need not check again.
 package registry
 
@@ -12,10 +12,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/registry/signature"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
 
@@ -60,7 +62,16 @@ type Request struct {
 	Bundled bool
 	// Digest, "sha256:…", is what the operator agreed to; "" if nothing.
 	Digest string
-	Grant  Grant
+	// Trusted are the keys, by the operator's names, one of which must have signed
+	// a module that is not bundled; with none, no module needs a signature. One that
+	// is there must hold in any case.
+	Trusted map[string]signature.PublicKey
+	// Unsigned is the operator's word that this module needs no signature of a trusted
+	// key. It is for one file and thus needs Digest.
+	Unsigned bool
+	// Now is when signatures must not have expired; zero means now.
+	Now   time.Time
+	Grant Grant
 	// Config holds the operator's values.
 	Config map[string]any
 	// Limits override the defaults where they are not zero.
@@ -73,6 +84,7 @@ type Hand struct {
 	description boundary.Content
 	version     string
 	bundled     bool
+	signer      *Signer // nil if nobody signed
 	module      *sandbox.Module
 	permissions []manifest.Permission
 	grant       Grant
@@ -100,6 +112,10 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 		return refuse(abi.KindNotGranted, "the module is not the one that was agreed to: its digest is %s, the configuration has %s; look at it with glovebox hand inspect, then change digest", outline.Digest, r.Digest)
 	case r.Digest == "" && !r.Bundled && !r.Grant.IsZero():
 		return refuse(abi.KindNotGranted, "a grant needs the module's digest beside it: add digest = %q", outline.Digest)
+	}
+	signer, err := r.signer()
+	if err != nil {
+		return nil, err
 	}
 	m, err := manifestOf(outline)
 	if err != nil {
@@ -133,7 +149,7 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 	}
 	description, _ := boundary.Wrap(source, m.Description, descriptionTokens)
 	return &Hand{
-		name: r.Name, description: description, version: m.Version, bundled: r.Bundled,
+		name: r.Name, description: description, version: m.Version, bundled: r.Bundled, signer: signer,
 		module: module, permissions: m.Permissions, grant: r.Grant.clone(), config: config,
 	}, nil
 }
@@ -150,6 +166,15 @@ func (h *Hand) Description() boundary.Content { return h.description }
 
 // Bundled reports whether the hand is part of this program.
 func (h *Hand) Bundled() bool { return h.bundled }
+
+// Signer returns who signed the module; false if nobody did, or it is bundled. It
+// tells what held when the module was opened.
+func (h *Hand) Signer() (Signer, bool) {
+	if h.signer == nil {
+		return Signer{}, false
+	}
+	return *h.signer, true
+}
 
 // Module returns the loaded module.
 func (h *Hand) Module() *sandbox.Module { return h.module }
