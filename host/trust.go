@@ -56,7 +56,7 @@ func (c *Config) checkTrust() error {
 func (c Config) TrustedKeys() (map[string]signature.PublicKey, error) {
 	keys := map[string]signature.PublicKey{}
 	for _, name := range slices.Sorted(maps.Keys(c.Trust.Keys)) {
-		public, err := readPublicKey(c.Trust.Keys[name])
+		public, err := ReadPublicKey(c.Trust.Keys[name])
 		if err != nil {
 			return nil, fmt.Errorf("trust.keys.%s: %w", name, err)
 		}
@@ -65,7 +65,8 @@ func (c Config) TrustedKeys() (map[string]signature.PublicKey, error) {
 	return keys, nil
 }
 
-func readPublicKey(value string) (signature.PublicKey, error) {
+// ReadPublicKey reads a minisign public key: "RW…", or the path of a file with one.
+func ReadPublicKey(value string) (signature.PublicKey, error) {
 	if isKeyText(value) {
 		return signature.ParsePublicKey(value)
 	}

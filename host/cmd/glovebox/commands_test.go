@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gloveboxhq/glovebox/plugins"
 )
 
 // commandsOf are all commands that do something, by what is typed behind glovebox.
@@ -104,6 +106,14 @@ func TestCommandsJSON(t *testing.T) {
 		t.Fatalf("%v: %+v", err, shown)
 	}
 	ask("session", "expand", shown.Messages[0].ID)
+	module, err := plugins.Module("calendar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, in("calendar.wasm"), string(module))
+	ask("hand", "keygen", "-o", in("me"), "--no-password")
+	ask("hand", "sign", in("calendar.wasm"), "--key", in("me.key"))
+	ask("hand", "verify", in("calendar.wasm"), "--key", in("me.pub"))
 	ask("token", "revoke", field(ask("token", "create"), "id"))
 	write(t, in("memory.json"), ask("memory", "export"))
 	ask("memory", "import", in("memory.json"))

@@ -20,6 +20,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/host/registry/signature"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 	"github.com/gloveboxhq/glovebox/plugins"
@@ -31,6 +32,7 @@ func (a *app) hand() *cobra.Command {
 	return group("hand", "Work with hands",
 		a.handNew(), a.handBuild(), a.handTest(),
 		a.handInspect(), a.handQuery(), a.handEmbed(),
+		a.handKeygen(), a.handSign(), a.handVerify(),
 		a.handList(),
 	)
 }
@@ -49,8 +51,10 @@ type inspection struct {
 	Sections    []customSection  `json:"custom_sections"`
 	Functions   int              `json:"functions"`
 	Manifest    *manifestSummary `json:"manifest"`
-	Admitted    bool             `json:"admitted"`
-	Refusal     string           `json:"refusal,omitempty"`
+	// Signature is absent for a bundled hand.
+	Signature *signatureSummary `json:"signature,omitempty"`
+	Admitted  bool              `json:"admitted"`
+	Refusal   string            `json:"refusal,omitempty"`
 }
 
 type permission struct {
@@ -93,13 +97,16 @@ func (a *app) handInspect() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect FILE.wasm|bundled:NAME", Short: "Show what a module is, asks for, and whether it would be admitted", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			module, _, err := host.ModuleOf(args[0], "")
+			module, bundled, err := host.ModuleOf(args[0], "")
 			if err != nil {
 				return err
 			}
 			seen, err := inspect(module)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if !bundled {
+				a.inspectSignature(module, &seen)
 			}
 			if a.asJSON {
 				if err := a.printJSON(seen); err != nil {
@@ -113,6 +120,24 @@ func (a *app) handInspect() *cobra.Command {
 			}
 			return nil
 		},
+	}
+}
+
+// inspectSignature adds who signed a module. A file that was configured wrongly does
+// not keep anybody from looking at another one.
+func (a *app) inspectSignature(module []byte, seen *inspection) {
+	config, err := a.config()
+	var trusted map[string]signature.PublicKey
+	if err == nil {
+		trusted, err = config.TrustedKeys()
+	}
+	if err != nil {
+		fmt.Fprintf(a.stderr, "glovebox: whom you trust is not known: %v\n", err)
+	}
+	s, err := signatureOf(module, trusted, time.Now())
+	seen.Signature = &s
+	if seen.Admitted && (errors.Is(err, signature.ErrTampered) || errors.Is(err, signature.ErrMalformed)) {
+		seen.Admitted, seen.Refusal = false, s.Refusal
 	}
 }
 
@@ -190,6 +215,14 @@ func (a *app) printInspection(s inspection) {
 		a.printf("manifest    %s %s\n            %s\n", s.Manifest.Name, s.Manifest.Version, s.Manifest.Description)
 	} else {
 		a.printf("manifest    none\n")
+	}
+	if s.Signature != nil {
+		a.printSignature(*s.Signature)
+		trusted := "yes"
+		if !s.Signature.Trusted {
+			trusted = "no: " + s.Signature.Refusal
+		}
+		a.printf("trusted     %s\n", trusted)
 	}
 	if s.Profile != "" {
 		a.printf("profile     %s, ABI %d\n", s.Profile, s.ABI)
@@ -572,17 +605,19 @@ func parseTime(text string) (time.Time, error) {
 
 // listedHand is one row of hand list.
 type listedHand struct {
-	Name        string   `json:"name"`
-	Version     string   `json:"version,omitempty"`
-	Configured  bool     `json:"configured"`
-	Bundled     bool     `json:"bundled"`
-	Digest      string   `json:"digest"`
-	Description string   `json:"description,omitempty"`
-	Users       []string `json:"users,omitempty"`
-	Runs        int      `json:"runs"`
-	Failed      int      `json:"failed"`
-	LastRun     string   `json:"last_run,omitempty"`
-	LastError   string   `json:"last_error,omitempty"`
+	Name        string `json:"name"`
+	Version     string `json:"version,omitempty"`
+	Configured  bool   `json:"configured"`
+	Bundled     bool   `json:"bundled"`
+	Digest      string `json:"digest"`
+	Description string `json:"description,omitempty"`
+	// SignedBy is the configuration's name for the trusted key that signed it.
+	SignedBy  string   `json:"signed_by,omitempty"`
+	Users     []string `json:"users,omitempty"`
+	Runs      int      `json:"runs"`
+	Failed    int      `json:"failed"`
+	LastRun   string   `json:"last_run,omitempty"`
+	LastError string   `json:"last_error,omitempty"`
 }
 
 // healthOf reads what hands.db tells of the hands; nothing if there is none.
@@ -631,6 +666,9 @@ func (a *app) handList() *cobra.Command {
 			for _, k := range h.Hands() {
 				row := listedHand{Name: k.Name, Version: k.Version, Configured: true, Bundled: k.Bundled, Digest: k.Digest,
 					Description: boundary.Neutral(k.Description), Users: k.Users}
+				if k.Signer != nil {
+					row.SignedBy = k.Signer.Name
+				}
 				health := healths[k.Name]
 				row.Runs, row.Failed, row.LastError = health.Runs, health.Failed, health.LastText
 				if health.Runs > 0 {
@@ -659,6 +697,9 @@ func (a *app) handList() *cobra.Command {
 				state := "not configured"
 				if row.Configured {
 					state = fmt.Sprintf("for %s; %d of the last %d runs failed", strings.Join(row.Users, ", "), row.Failed, row.Runs)
+				}
+				if row.SignedBy != "" {
+					state += "; signed by " + row.SignedBy
 				}
 				a.printf("%-12s %-8s %s\n%s\n", row.Name, row.Version, state, indented(row.Description))
 			}

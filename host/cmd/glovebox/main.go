@@ -22,6 +22,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/host/registry/signature"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -139,6 +140,8 @@ func hintFor(err error) string {
 		return "what was exported goes back to the user it came from, or into a data directory that has none of it"
 	case errors.Is(err, abi.KindUnknownHand):
 		return "name a hand of the configuration, a bundled one as bundled:NAME, or a .wasm file"
+	case errors.Is(err, signature.ErrUnsigned), errors.Is(err, signature.ErrUnknownKey), errors.Is(err, signature.ErrExpired):
+		return "glovebox hand verify says who signed a module; glovebox hand inspect shows its digest"
 	case errors.Is(err, abi.KindNotGranted):
 		return "glovebox hand inspect shows what a module asks for and its digest; grant it under [hands.NAME.grant], or for one query with --files, --http or --grant"
 	}
