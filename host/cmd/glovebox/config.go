@@ -45,6 +45,7 @@ func tryOpen(ctx context.Context, config host.Config) error {
 type reloadable struct {
 	Hands          []string `json:"hands"`
 	ContextSources int      `json:"context_sources"`
+	TrustedKeys    []string `json:"trusted_keys"`
 }
 
 func (a *app) configCommand() *cobra.Command {
@@ -66,15 +67,15 @@ func (a *app) configCommand() *cobra.Command {
 					Notes []string `json:"notes"`
 					// Reload is what a server that runs takes over on SIGHUP.
 					Reload reloadable `json:"reload"`
-				}{true, append([]string{}, notes...), reloadable{append([]string{}, hands...), len(config.Compaction.ContextSources)}})
+				}{true, append([]string{}, notes...), reloadable{append([]string{}, hands...), len(config.Compaction.ContextSources), append([]string{}, slices.Sorted(maps.Keys(config.Trust.Keys))...)}})
 			}
 			for _, note := range notes {
 				a.printf("note: %s\n", note)
 			}
 			a.printf("the configuration is fine: %d hands, %d context sources, %d users\n",
 				len(hands), len(config.Compaction.ContextSources), max(1, len(config.Users)))
-			a.printf("a server that runs takes over on SIGHUP: the hands (%s) with their grants and prompts, and %d context sources; the rest at its next start\n",
-				cmp.Or(strings.Join(hands, ", "), "none"), len(config.Compaction.ContextSources))
+			a.printf("a server that runs takes over on SIGHUP: the hands (%s) with their grants and prompts, the trusted keys (%s), and %d context sources; the rest at its next start\n",
+				cmp.Or(strings.Join(hands, ", "), "none"), cmp.Or(strings.Join(slices.Sorted(maps.Keys(config.Trust.Keys)), ", "), "none"), len(config.Compaction.ContextSources))
 			return nil
 		},
 	}

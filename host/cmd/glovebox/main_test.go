@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,6 +36,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	signing := documented(t, filepath.Join("..", "..", "..", "docs", "signing.md"))
 	// All scripts share one compilation cache, as the commands of one user do.
 	cache := t.TempDir()
 	testscript.Run(t, testscript.Params{
@@ -45,14 +47,39 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CACHE_HOME", cache)
 			env.Setenv("DEMO", demo)
 			env.Setenv("TZ", "UTC")
-			for name, module := range map[string][]byte{"hand.wasm": guest, "injector.wasm": injector} {
-				if err := os.WriteFile(filepath.Join(env.WorkDir, name), module, 0o600); err != nil {
+			for name, content := range map[string][]byte{"hand.wasm": guest, "injector.wasm": injector, "signing.sh": signing} {
+				if err := os.WriteFile(filepath.Join(env.WorkDir, name), content, 0o600); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	})
+}
+
+var fenced = regexp.MustCompile("(?ms)^( *)```(sh|toml)\n(.*?)^ *```$")
+
+// documented makes a shell script of the blocks of a page: commands as they stand, and
+// configuration for the end of the file, with the key of acme.pub and the digest of
+// homemade.wasm where the page has dots.
+func documented(t *testing.T, page string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := []byte("set -eu\n")
+	for _, block := range fenced.FindAllSubmatch(text, -1) {
+		lines := bytes.ReplaceAll(block[3], append([]byte("\n"), block[1]...), []byte("\n"))
+		lines = bytes.TrimPrefix(lines, block[1])
+		if string(block[2]) == "toml" {
+			script = append(script, `digest=$(glovebox hand inspect "$GLOVEBOX_HOME/homemade.wasm" | sed -n 's/^digest *//p')`+"\n"+
+				`sed "s|RW…|$(tail -n 1 acme.pub)|; s|sha256:…|$digest|" >>"$GLOVEBOX_HOME/glovebox.toml" <<'END'`+"\n"...)
+			lines = append(lines, "END\n"...)
+		}
+		script = append(script, lines...)
+	}
+	return script
 }
 
 // commandOn returns the program, in this process, with a data directory; "hello"
