@@ -180,6 +180,23 @@ func TestAnswersAndFailures(t *testing.T) {
 	}
 }
 
+// A dependency that lies outside has a name for a path.
+func TestPathsOfDependencies(t *testing.T) {
+	dir := project(t, t.TempDir(), answer(`Ok(outside::luck(query.prompt.len()))`))
+	outside := t.TempDir()
+	write(t, filepath.Join(outside, "Cargo.toml"), "[package]\nname = \"outside\"\nversion = \"1.2.3\"\nedition = \"2021\"\n")
+	write(t, filepath.Join(outside, "src", "lib.rs"), "pub fn luck(n: usize) -> String {\n    panic!(\"out of {n}\")\n}\n")
+	write(t, filepath.Join(dir, "Cargo.toml"), strings.Replace(cargoManifest, "[dependencies]\n", fmt.Sprintf("[dependencies]\noutside = { path = %q }\n", outside), 1))
+	module := hand(t, dir)
+	result, err := ask(t, module, "luck")
+	if got, want := boundary.Neutral(result.Said), "panicked at /outside-1.2.3/src/lib.rs:2: out of 4"; got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if bytes.Contains(module, []byte(outside)) {
+		t.Error("the module holds the path of a dependency")
+	}
+}
+
 func TestBytesDependOnSourcesAlone(t *testing.T) {
 	source := answer(`Ok(glovebox_hand::json::parse(&query.prompt)?.to_string())`)
 	first := hand(t, project(t, t.TempDir(), source))

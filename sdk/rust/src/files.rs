@@ -356,6 +356,13 @@ mod tests {
         let page = r#"{"self":{"name":".","type":"dir","size":0,"mtime":"2026-03-23T09:00:00Z"},"entries":null,"more":true}"#;
         let read = page_of(page.as_bytes()).unwrap();
         assert!(read.entries.is_empty() && read.more.is_none());
+        let entry = r#"[{"name":"a","type":"link","size":0,"mtime":"2026-03-23T09:00:00Z"}]"#;
+        let of_one = page.replace("null", entry);
+        let more = page_of(of_one.as_bytes()).unwrap();
+        assert_eq!(more.entries[0].kind, EntryKind::Other);
+        assert_eq!(more.more.as_deref(), Some("a"));
+        let last = page_of(of_one.replace("true", "false").as_bytes()).unwrap();
+        assert!(last.more.is_none());
         for (from, to) in [
             ("null", "7"),
             ("true", "1"),

@@ -143,11 +143,10 @@ impl Config {
 
     /// Gives a key its value, for a test: a `&str`, `bool`, `i64`, `f64` or `Vec<&str>`.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
-        let key = key.into();
-        self.values.retain(|v| v.0 != key);
-        self.values.push((key, value.into()));
+        self.values.push((key.into(), value.into()));
     }
 
+    /// The last value of a key counts.
     fn get(&self, key: &str) -> Option<&Value> {
         self.values.iter().rev().find(|v| v.0 == key).map(|v| &v.1)
     }
