@@ -24,10 +24,13 @@
 package hand
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -92,8 +95,13 @@ func answer(ctx context.Context, query []byte) (string, error) {
 
 func parseQuery(data []byte) (Query, error) {
 	var q abi.Query
-	if err := json.Unmarshal(data, &q); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber() // a double does not hold every integer
+	if err := decoder.Decode(&q); err != nil {
 		return Query{}, fmt.Errorf("read query: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return Query{}, errors.New("read query: something follows the object")
 	}
 	loc, err := time.LoadLocation(q.Timezone)
 	if err != nil {
@@ -113,10 +121,15 @@ func parseQuery(data []byte) (Query, error) {
 // one kind of number; those without a fraction are the manifest's integers.
 func configValue(value any) any {
 	switch v := value.(type) {
-	case float64:
-		if v == float64(int64(v)) {
-			return int64(v)
+	case json.Number:
+		if whole, err := v.Int64(); err == nil {
+			return whole
 		}
+		float, err := v.Float64()
+		if err == nil && float == float64(int64(float)) && math.Abs(float) < 1<<63 {
+			return int64(float)
+		}
+		return float
 	case []any:
 		list := make([]string, 0, len(v))
 		for _, item := range v {

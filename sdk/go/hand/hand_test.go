@@ -24,7 +24,7 @@ func TestCommandProfile(t *testing.T) {
 		return "answer", nil
 	})
 	query := `{"prompt":"what","from":"2026-03-23T00:00:00Z","to":"2026-03-24T00:00:00Z","now":"2026-03-24T08:00:00+01:00","timezone":"Europe/Berlin",
-		"max_output_tokens":256,"config":{"n":3,"f":1.5,"l":["a","b"],"s":"x","b":true},"subject":"abc","a field of tomorrow":{"x":1}}`
+		"max_output_tokens":256,"config":{"n":3,"big":9007199254740993,"whole":2.0,"much":1e300,"f":1.5,"l":["a","b"],"s":"x","b":true},"subject":"abc","a field of tomorrow":{"x":1}}`
 	var out strings.Builder
 	if err := run(t.Context(), strings.NewReader(query), &out); err != nil || out.String() != "answer" {
 		t.Fatalf("%q, %v", out.String(), err)
@@ -32,7 +32,7 @@ func TestCommandProfile(t *testing.T) {
 	if got.Prompt != "what" || got.To.Sub(got.From) != 24*time.Hour || got.Location.String() != "Europe/Berlin" || got.MaxOutputTokens != 256 || got.Subject != "abc" {
 		t.Errorf("query %+v", got)
 	}
-	want := map[string]any{"n": int64(3), "f": 1.5, "l": []string{"a", "b"}, "s": "x", "b": true}
+	want := map[string]any{"n": int64(3), "big": int64(9007199254740993), "whole": int64(2), "much": 1e300, "f": 1.5, "l": []string{"a", "b"}, "s": "x", "b": true}
 	if !reflect.DeepEqual(got.Config, want) {
 		t.Errorf("config %#v", got.Config)
 	}
@@ -57,6 +57,9 @@ func TestFailuresAreReturned(t *testing.T) {
 	}
 	if err := run(t.Context(), strings.NewReader("not JSON"), &out); err == nil {
 		t.Error("a query that is not JSON is answered")
+	}
+	if err := run(t.Context(), strings.NewReader("{} {}"), &out); err == nil {
+		t.Error("a query with something behind it is answered")
 	}
 }
 
