@@ -267,3 +267,42 @@ func TestWorldExpects(t *testing.T) {
 		t.Errorf("%v, %q", err, ports.Faults())
 	}
 }
+
+// A world gives pages, so that a hand that reads the first alone is found out.
+func TestWorldPages(t *testing.T) {
+	ports := (&conformance.World{
+		Files: &conformance.FilesWorld{Page: 2, Entries: []conformance.File{{Path: "f", Copies: 3}}},
+		KV:    &conformance.KVWorld{Page: 2, Values: map[string]conformance.Text{"a": "", "b": "", "c": ""}},
+	}).Ports()
+	list := func(after string, limit int) (names string, more bool) {
+		page, err := ports.Files.List(t.Context(), abi.FilesListRequest{Root: "docs", After: after, Limit: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page.Entries {
+			names += e.Name
+		}
+		return names, page.More
+	}
+	keys := func(after string, limit int) (names string, more bool) {
+		page, err := ports.KV.List(t.Context(), abi.KVListRequest{After: after, Limit: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(page.Keys, ""), page.More
+	}
+	for _, test := range []struct {
+		of    func(string, int) (string, bool)
+		after string
+		limit int
+		names string
+		more  bool
+	}{
+		{list, "", 1000, "f0001f0002", true}, {list, "", 1, "f0001", true}, {list, "f0002", 1000, "f0003", false}, {list, "f0001", 1000, "f0002f0003", false},
+		{keys, "", 1000, "ab", true}, {keys, "b", 1000, "c", false}, {keys, "", 1, "a", true},
+	} {
+		if names, more := test.of(test.after, test.limit); names != test.names || more != test.more {
+			t.Errorf("%d after %q: %s, %t", test.limit, test.after, names, more)
+		}
+	}
+}

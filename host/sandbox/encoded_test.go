@@ -46,7 +46,7 @@ func TestQueryEncoded(t *testing.T) {
 	if result, err := long.QueryEncoded(t.Context(), []byte(`{}`), sandbox.Ports{}); err != nil || result.Cut {
 		t.Errorf("without a limit of its own it is cut: %v", err)
 	}
-	for _, query := range [][]byte{nil, []byte("{"), []byte("[]"), []byte(`{"max_output_tokens":"x"}`), bytes.Repeat([]byte(" "), abi.MaxRequestBytes+1)} {
+	for _, query := range [][]byte{nil, []byte("{"), []byte("[]"), []byte(`{"max_output_tokens":"x"}`), append([]byte("{}"), bytes.Repeat([]byte(" "), abi.MaxRequestBytes-1)...)} {
 		if _, err := size.QueryEncoded(t.Context(), query, sandbox.Ports{}); !errors.Is(err, abi.KindBadRequest) {
 			t.Errorf("%.20q: %v", query, err)
 		}
