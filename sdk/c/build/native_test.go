@@ -40,33 +40,47 @@ type driver struct {
 	end    func() error
 }
 
-var program = sync.OnceValues(func() (string, error) {
+var (
+	drive  = sync.OnceValues(func() (string, error) { return program("drive", "-fsanitize=address,undefined") })
+	fuzzer = sync.OnceValues(func() (string, error) { return program("fuzz", "-fsanitize=fuzzer,address,undefined") })
+)
+
+// program compiles a file of testdata with the SDK and the sample hand.
+func program(name, sanitizers string) (string, error) {
 	dir, err := temporary()
 	if err != nil {
 		return "", err
 	}
-	output := filepath.Join(dir, "drive")
+	output := filepath.Join(dir, name)
 	command := exec.Command("clang", "-g", "-O1", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror",
-		"-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DGB_CHUNK_BYTES=1", "-I..", "-o", output,
-		"testdata/drive.c", "../glovebox.c", "../../../examples/hand-c/hand.c", "-lm")
+		sanitizers, "-fno-sanitize-recover=all", "-DGB_CHUNK_BYTES=1", "-I..", "-o", output,
+		"testdata/"+name+".c", "../glovebox.c", "../../../examples/hand-c/hand.c", "-lm")
 	if printed, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("clang: %w\n%s", err, printed)
 	}
 	return output, nil
-})
+}
 
-func native(t testing.TB) *driver {
+// compiled returns the program, or skips the test where it cannot be made.
+func compiled(t testing.TB, program func() (string, error)) string {
 	t.Helper()
 	if _, err := exec.LookPath("clang"); err != nil {
 		t.Skip("install Debian's clang: the SDK is not tested natively without")
 	}
 	file, err := program()
 	if err != nil {
-		if strings.Contains(err.Error(), "libclang_rt.asan") {
+		if strings.Contains(err.Error(), "libclang_rt.") {
 			t.Skipf("install Debian's libclang-rt-14-dev, or that of your clang: %v", err)
 		}
 		t.Fatal(err)
 	}
+	return file
+}
+
+func native(t testing.TB) *driver {
+	t.Helper()
+	file := compiled(t, drive)
+	var err error
 	command := exec.Command(file)
 	s := &driver{t: t, said: &bytes.Buffer{}}
 	command.Stderr = s.said
@@ -499,6 +513,28 @@ func checkJSON(t *testing.T, s *driver, text []byte) {
 	}
 	if have, want := plain(have), plain(want); !reflect.DeepEqual(have, want) {
 		t.Errorf("%q gives %q: %#v, want %#v", text, got, have, want)
+	}
+}
+
+// libFuzzer sees what of the C an input reaches. GLOVEBOX_FUZZ_RUNS asks for more.
+func TestFuzzTarget(t *testing.T) {
+	runs := "20000"
+	if more := os.Getenv("GLOVEBOX_FUZZ_RUNS"); more != "" {
+		runs = more
+	}
+	corpus := t.TempDir()
+	for i, text := range jsonSeeds {
+		for mode := range 4 {
+			if err := os.WriteFile(filepath.Join(corpus, fmt.Sprintf("%d-%d", i, mode)), append([]byte{byte(mode)}, text...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	command := exec.CommandContext(t.Context(), compiled(t, fuzzer), "-runs="+runs, "-seed=1", "-detect_leaks=0", "-rss_limit_mb=0", corpus)
+	command.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0")
+	command.Dir = t.TempDir() // an input that fails is left there
+	if printed, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, printed[max(0, len(printed)-4000):])
 	}
 }
 
