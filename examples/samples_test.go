@@ -158,7 +158,9 @@ func checkHand(t *testing.T, module []byte, run conformance.Runner) {
 
 // load gives the module all it may import; what a case does not have is not
 // granted all the same.
-func load(t *testing.T, module []byte) *sandbox.Module {
+func load(t *testing.T, module []byte) *sandbox.Module { return loadWith(t, module, abi.Limits{}) }
+
+func loadWith(t *testing.T, module []byte, limits abi.Limits) *sandbox.Module {
 	t.Helper()
 	engine, err := sandbox.New(sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	if err != nil {
@@ -169,7 +171,7 @@ func load(t *testing.T, module []byte) *sandbox.Module {
 			t.Error(err)
 		}
 	})
-	loaded, err := engine.Load(context.Background(), module, sandbox.Options{Name: "sample", Granted: abi.Capabilities(), Trusted: true})
+	loaded, err := engine.Load(context.Background(), module, sandbox.Options{Name: "sample", Granted: abi.Capabilities(), Trusted: true, Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/abi/conformance"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/sdk"
 	c "github.com/gloveboxhq/glovebox/sdk/c/build"
 )
@@ -98,6 +101,25 @@ func TestReadmeOfC(t *testing.T) {
 		return
 	}
 	shell(scripts[1])
+}
+
+// A hand in C that has no memory left is told so, and goes on.
+func TestMemoryOfC(t *testing.T) {
+	module, err := c.Hand(t.Context(), "hand-c", c.Reactor)
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	world := conformance.World{Files: &conformance.FilesWorld{Entries: []conformance.File{
+		{Path: "small", Text: "here"}, {Path: "big", Text: conformance.Text(strings.Repeat("x", 3<<20))},
+	}}}
+	loaded := loadWith(t, withManifest(t, module), abi.Limits{MemoryBytes: 2 << 20})
+	got := outcome(loaded.Query(t.Context(), abi.Query{Prompt: "read big\nread small\nsize big"}, sandbox.Ports{Files: world.Ports().Files}))
+	if want := "error: out_of_memory\nhere\n3145728"; got != want {
+		t.Errorf("got %.200q, want %q", got, want)
+	}
 }
 
 // And one who does what the README of the hand in JavaScript says, but for the

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,19 +43,21 @@ type driver struct {
 
 var (
 	drive  = sync.OnceValues(func() (string, error) { return program("drive", "-fsanitize=address,undefined") })
-	fuzzer = sync.OnceValues(func() (string, error) { return program("fuzz", "-fsanitize=fuzzer,address,undefined") })
+	fuzzer = sync.OnceValues(func() (string, error) {
+		return program("fuzz", "-fsanitize=fuzzer,address,undefined", "-Dmalloc=scarce_malloc", "-Drealloc=scarce_realloc")
+	})
 )
 
 // program compiles a file of testdata with the SDK and the sample hand.
-func program(name, sanitizers string) (string, error) {
+func program(name string, options ...string) (string, error) {
 	dir, err := temporary()
 	if err != nil {
 		return "", err
 	}
 	output := filepath.Join(dir, name)
-	command := exec.Command("clang", "-g", "-O1", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror",
-		sanitizers, "-fno-sanitize-recover=all", "-DGB_CHUNK_BYTES=1", "-I..", "-o", output,
-		"testdata/"+name+".c", "../glovebox.c", "../../../examples/hand-c/hand.c", "-lm")
+	command := exec.Command("clang", append(options, "-g", "-O1", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror",
+		"-fno-sanitize-recover=all", "-DGB_CHUNK_BYTES=1", "-I..", "-o", output,
+		"testdata/"+name+".c", "../glovebox.c", "../../../examples/hand-c/hand.c", "-lm")...)
 	if printed, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("clang: %w\n%s", err, printed)
 	}
@@ -523,10 +526,16 @@ func TestFuzzTarget(t *testing.T) {
 		runs = more
 	}
 	corpus := t.TempDir()
-	for i, text := range jsonSeeds {
+	for i, text := range append(slices.Clone(jsonSeeds), `{"prompt":"say a\\nconfig\\nlist","config":{"words":["a"],"ratio":1}}`,
+		`{"self":{"name":"a","type":"dir","mtime":"2026-03-23T09:00:00Z"},"entries":[{"name":"b","type":"file"}],"more":false,"keys":["a"],"text":"x"}`,
+		"{\"status\":200,\"header\":[[\"x-answer\",\"b\"]],\"url\":\"u\"}\nbody", "2026-03-23T09:00:00.5+01:00") {
 		for mode := range 4 {
-			if err := os.WriteFile(filepath.Join(corpus, fmt.Sprintf("%d-%d", i, mode)), append([]byte{byte(mode)}, text...), 0o600); err != nil {
-				t.Fatal(err)
+			// Memory that ends at each place where some is wanted, and never.
+			for allocations := range 40 {
+				input := append([]byte{byte(mode), byte(allocations)}, text...)
+				if err := os.WriteFile(filepath.Join(corpus, fmt.Sprintf("%d-%d-%d", i, mode, allocations)), input, 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	}

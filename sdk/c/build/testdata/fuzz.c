@@ -1,10 +1,29 @@
 /* A target for libFuzzer. The first byte of an input chooses who reads the rest: the
  * reader of JSON, the query's, the time's, or the sample hand's calls of the host, each of
- * which is answered with it. */
+ * which is answered with it. The second tells after how many allocations there is no more
+ * memory, 0 that there is enough. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "glovebox.h"
+
+/* The test compiles all of this with -Dmalloc=scarce_malloc -Drealloc=scarce_realloc. */
+#undef malloc
+#undef realloc
+void *malloc(size_t size);
+void *realloc(void *old, size_t size);
+
+static size_t allocations = SIZE_MAX;
+
+static bool spent(void) {
+    if (allocations && allocations != SIZE_MAX)
+        allocations--;
+    return !allocations;
+}
+
+void *scarce_malloc(size_t size) { return spent() ? NULL : malloc(size); }
+
+void *scarce_realloc(void *old, size_t size) { return spent() ? NULL : realloc(old, size); }
 
 static void must(bool holds) {
     if (!holds)
@@ -43,6 +62,7 @@ static void json(gb_str text) {
     const gb_json *value;
     if (gb_json_parse(text, &value))
         return;
+    allocations = SIZE_MAX;
     gb_buffer once = {0}, twice = {0};
     write_json(&once, value);
     must(!gb_json_parse(gb_buffer_str(&once), &value));
@@ -78,7 +98,10 @@ static gb_status answer(void *context, gb_str request, gb_str *result) {
         left = 40;
     else if (--left < 0)
         return GB_TOO_MANY_CALLS;
+    size_t scarce = allocations;
+    allocations = SIZE_MAX; /* for this check, not for the hand */
     must(!context || (gb_json_parse(head, &read) == GB_OK && gb_json_type_of(read) == GB_JSON_OBJECT));
+    allocations = scarce;
     if (context)
         *result = *(gb_str *)context;
     return GB_OK;
@@ -87,9 +110,10 @@ static gb_status answer(void *context, gb_str request, gb_str *result) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char commands[] = "{\"max_output_tokens\":50,\"prompt\":\"list\\nread a\\nsize a\\nget u\\npost u t\\n"
                                    "kv-get k\\nkv-set k v\\nkv-list\\nask x\"}";
-    if (!size)
+    if (size < 2)
         return 0;
-    gb_str rest = {(const char *)data + 1, size - 1}, none;
+    gb_str rest = {(const char *)data + 2, size - 2}, none;
+    allocations = data[1] ? data[1] : SIZE_MAX;
     gb_native_host host = {&rest, answer, answer, answer, answer, answer, answer, answer, answer};
     switch (data[0] % 4) {
     case 0:
