@@ -2,6 +2,7 @@ package examples
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,7 +60,7 @@ func TestReadmeOfC(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{"hand.c": sources[0], "test.c": sources[1], "manifest.toml": manifests[0]}
 	for _, name := range []string{"glovebox.h", "glovebox.c"} {
-		content, err := sdk.C.ReadFile("c/" + name)
+		content, err := fs.ReadFile(sdk.Sources(), "c/"+name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -106,6 +106,8 @@ func TestCommandsJSON(t *testing.T) {
 		t.Fatalf("%v: %+v", err, shown)
 	}
 	ask("session", "expand", shown.Messages[0].ID)
+	ask("hand", "new", "my-hand", "--lang", "go", "--dir", in("my-hand"))
+	ask("hand", "build", in("my-hand"))
 	module, err := plugins.Module("calendar")
 	if err != nil {
 		t.Fatal(err)
