@@ -323,11 +323,16 @@ func (c *call) filesRead(ctx context.Context, r abi.FilesReadRequest) ([]byte, e
 		return nil, abi.KindBadRequest
 	case int64(r.Length) > limits.FileReadBytes:
 		return nil, abi.KindTooLarge
-	case c.fileBytes >= limits.FileTotalBytes:
+	}
+	// A read that comes back short is the end of a file to a guest: what may not be
+	// read any more is refused, not cut. One byte more than may be read tells which.
+	left := limits.FileTotalBytes - c.fileBytes
+	r.Length = int(min(int64(r.Length), left+1))
+	data, err := c.ports.Files.Read(ctx, r)
+	if int64(len(data)) > left {
+		c.fileBytes = limits.FileTotalBytes
 		return nil, abi.KindQuotaExceeded
 	}
-	r.Length = int(min(int64(r.Length), limits.FileTotalBytes-c.fileBytes))
-	data, err := c.ports.Files.Read(ctx, r)
 	c.fileBytes += int64(len(data))
 	return data, err
 }

@@ -274,6 +274,18 @@ func TestFilesPort(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", test.prompt, got, err, test.want)
 		}
 	}
+	// A read is never cut at the quota, for a short one is the end of the file; and a
+	// file that fits to the byte is read to its end.
+	for total, want := range map[int64]string{
+		1<<20 + 10: "1048576 bytes, then: read sub/b.txt: quota exceeded",
+		2<<20 - 1:  "1572864 bytes, then: read sub/b.txt: quota exceeded",
+		2 << 20:    "2097152 bytes, then: <nil>",
+	} {
+		module := load(t, newEngine(t, sandbox.Config{}), build.Reactor, abi.Limits{FileTotalBytes: total})
+		if got, _, err := ask(t, module, "readall sub/b.txt", granted); err != nil || got != want {
+			t.Errorf("of %d bytes: %q, %v; want %q", total, got, err, want)
+		}
+	}
 	for prompt, ports := range map[string]sandbox.Ports{
 		"read docs a.txt":        {},
 		"read docs ../a.txt":     granted,
