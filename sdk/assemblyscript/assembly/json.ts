@@ -434,7 +434,6 @@ export class Reader {
     if (!this.first) {
       if (this.peek() != COMMA) return this.fail(close == CLOSE_ARRAY ? "a comma or ]" : "a comma or }");
       this.at++;
-      if (this.peek() == close) return this.fail(close == CLOSE_ARRAY ? "a value" : "a key");
     }
     this.first = false;
     return this.peek() == END ? this.fail(close == CLOSE_ARRAY ? "a value" : "a key") : true;

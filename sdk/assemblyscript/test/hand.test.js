@@ -67,6 +67,15 @@ test("bytes are text only where they are UTF-8", () => {
   }
 });
 
+test("JSON is UTF-8", () => {
+  const answer = ask("json", { files: { docs: { bytes: Uint8Array.of(0x22, 0xff, 0x22) } } });
+  assert.equal(answer.reply, "parse: byte 2: UTF-8 was expected: not json");
+});
+
+test("a surrogate pair is counted as one", () => {
+  assert.equal(ask("tokens").reply, "2😀😀");
+});
+
 test("a file is read whole", () => {
   for (const length of [0, 1, 524_287, 524_288, 524_289, 3_000_000]) {
     const big = noise(length);

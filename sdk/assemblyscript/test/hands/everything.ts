@@ -27,6 +27,7 @@ register((q: Query): string => {
     return decodeText(good)!.length.toString() + " " + good.length.toString();
   }
   if (word == "not utf-8") return files.root("docs").readText("bytes").failure!.toString();
+  if (word == "json") return json.parse(files.root("docs").read("bytes").value).failure!.toString();
   if (word == "big") {
     const root = files.root("docs");
     const big = root.read("big");
@@ -41,6 +42,7 @@ register((q: Query): string => {
     const entries = listing.value.entries;
     return entries.length.toString() + " " + entries[entries.length - 1].name + " " + listing.value.more.toString();
   }
+  if (word == "tokens") return tokens.estimate("😀").toString() + tokens.cut("😀😀a", 4) + tokens.cut("a", 0) + tokens.cut("a", -1);
   if (word == "join") return new Array<string>(10_000).fill("a").join("b") + "b";
   if (word == "page") {
     const page = files.root("docs").page("many", "00001", 2).value;
