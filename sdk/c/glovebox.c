@@ -103,18 +103,18 @@ static arena kept, scratch;
 static void *arena_alloc(arena *a, size_t size) {
     if (size > SIZE_MAX - HEADER_BYTES - ALIGNMENT - GB_CHUNK_BYTES)
         return NULL;
-    size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (!a->newest || a->newest->capacity - a->newest->used < size) {
+    size_t at = a->newest ? (a->newest->used + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : 0;
+    if (!a->newest || at > a->newest->capacity || a->newest->capacity - at < size) {
         size_t capacity = size > GB_CHUNK_BYTES ? size : GB_CHUNK_BYTES;
         chunk *c = malloc(HEADER_BYTES + capacity);
         if (!c)
             return NULL;
         *c = (chunk){.older = a->newest, .capacity = capacity};
         a->newest = c;
+        at = 0;
     }
-    void *at = (char *)a->newest + HEADER_BYTES + a->newest->used;
-    a->newest->used += size;
-    return memset(at, 0, size);
+    a->newest->used = at + size;
+    return memset((char *)a->newest + HEADER_BYTES + at, 0, size);
 }
 
 static void arena_release(arena *a, gb_mark mark) {

@@ -362,19 +362,20 @@ func TestHostileResults(t *testing.T) {
 	}
 }
 
-func TestBadQueries(t *testing.T) {
+func TestQueriesThatFail(t *testing.T) {
 	s := native(t)
 	for query, want := range map[string]string{
-		"":                               "read query: malformed",
-		"x":                              "read query: malformed",
-		"{} {}":                          "read query: malformed",
-		"[]":                             "read query: malformed",
-		`{"prompt":7}`:                   "read query: prompt is malformed",
-		`{"from":"yesterday"}`:           "read query: from is malformed",
-		`{"max_output_tokens":"many"}`:   "read query: max_output_tokens is malformed",
-		`{"max_output_tokens":1e3}`:      "read query: max_output_tokens is malformed",
-		`{"config":[]}`:                  "read query: config is malformed",
-		strings.Repeat(`{"config":`, 70): "read query: malformed",
+		"":                                      "read query: malformed",
+		"x":                                     "read query: malformed",
+		"{} {}":                                 "read query: malformed",
+		"[]":                                    "read query: malformed",
+		`{"prompt":7}`:                          "read query: prompt is malformed",
+		`{"from":"yesterday"}`:                  "read query: from is malformed",
+		`{"max_output_tokens":"many"}`:          "read query: max_output_tokens is malformed",
+		`{"max_output_tokens":1e3}`:             "read query: max_output_tokens is malformed",
+		`{"prompt":"fail a","prompt":"fail b"}`: "b", // the last counts, as in Go
+		`{"config":[]}`:                         "read query: config is malformed",
+		strings.Repeat(`{"config":`, 70):        "read query: malformed",
 	} {
 		if got, failed, _ := s.query([]byte(query), nil); !failed || got != want {
 			t.Errorf("%.40q: %v, %q, want %q", query, failed, got, want)
@@ -468,7 +469,7 @@ func TestTimes(t *testing.T) {
 }
 
 var jsonSeeds = []string{
-	`{"a":[1,-2.5e+3,true,false,null,"x"]}`, `"\ud83d\ude00\ud83d\u0041\ude00\ud83d"`, `"\u0000\"\\\/\b\f\n\r\t"`, `"\ud83d\ud83d\ude00"`, `"\uD83D\uDE00"`, "\"\xff\xe6\x97\"",
+	`{"a":[1,-2.5e+3,true,false,null,"x"]}`, `"\ud83d\ude00\ud83d\u0041\ude00\ud83d"`, `"\u0000\"\\\/\b\f\n\r\t"`, `"\ud83d\ud83d\ude00"`, `"\uD83D\uDE00"`, `"\ud83d\uffff"`, `"0123456789abcdef"`, `"\u0001\u0010\u001f\u007f"`, "\"\xff\xe6\x97\"",
 	`{"a":1,"a":2}`, ` [ 1 , 2 ] `, `[1,]`, `{"a":}`, `{,}`, `[`, `"`, `"\`, `"\u12`, `"\x"`, `01`, `-`, `1.`, `1e`, `.5`, `+1`, `tru`, `nulls`, "\"\n\"", "\"\x1f\"", "\x00", "[]\x00", "7\x00",
 	`9223372036854775807`, `-9223372036854775808`, `9223372036854775808`, `-9223372036854775809`, `1e400`, `-0`, `1e-400`, `0.1`, "\ufeff1", "\v1",
 }
