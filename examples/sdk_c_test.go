@@ -121,6 +121,14 @@ func TestMemoryOfC(t *testing.T) {
 	if want := "error: out_of_memory\nhere\n3145728"; got != want {
 		t.Errorf("got %.200q, want %q", got, want)
 	}
+	// What a call needs for itself, some 300 KB here, it gives back.
+	world = conformance.World{Files: &conformance.FilesWorld{Entries: []conformance.File{{Path: "a", Copies: 1000}}}}
+	loaded = loadWith(t, withManifest(t, module), abi.Limits{MemoryBytes: 12 << 20})
+	prompt := strings.Repeat("list\n", 60) + "say done"
+	result, err := loaded.Query(t.Context(), abi.Query{Prompt: prompt, MaxOutputTokens: 1_000_000}, sandbox.Ports{Files: world.Ports().Files})
+	if err != nil || !strings.HasPrefix(outcome(result, nil), "file 0 ") || result.ReplyBytes < 60*1000*30 {
+		t.Errorf("%v, %d bytes that begin with %.100q", err, result.ReplyBytes, outcome(result, nil))
+	}
 }
 
 // And one who does what the README of the hand in JavaScript says, but for the

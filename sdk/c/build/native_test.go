@@ -356,6 +356,31 @@ func TestHostileResults(t *testing.T) {
 			t.Errorf("of %.40q: failed is %v, the reply %q", result, failed, reply)
 		}
 	}
+	// What is not as the contract has it is no answer.
+	for _, test := range []struct{ command, result, want string }{
+		{"get u", "{\"status\":200,\"header\":[[\"X-Answer\"]]}\n", "error: malformed"},
+		{"get u", "{\"status\":200,\"header\":[[7,\"b\"]]}\n", "error: malformed"},
+		{"get u", "{\"status\":1000}\n", "error: malformed"},
+		{"get u", "{\"status\":-1}\n", "error: malformed"},
+		{"get u", "{\"status\":200}", "error: malformed"},
+		{"get u", "[]\n", "error: malformed"},
+		{"get u", "{\"status\":200}\nbody", "200 - body"},
+		{"kv-list", `{"keys":["a",7]}`, "error: malformed"},
+		{"kv-list", `{"keys":["a"],"more":1}`, "error: malformed"},
+		{"kv-list", `{"keys":["a"]}`, "a"},
+		{"list", `{"self":{"type":"dir"},"entries":[7]}`, "error: malformed"},
+		{"list", `{"self":{"type":"dir"},"entries":[{"size":"1"}]}`, "error: malformed"},
+		{"list", `{"entries":[]}`, "error: malformed"},
+		{"list", `{"self":{"name":"a","type":"pipe","mtime":"2026-03-23T09:00:00Z"}}`, "other 0 2026-03-23T09:00:00Z a"},
+		{"ask x", `{"text":"a","input_tokens":1.5}`, "error: malformed"},
+		{"ask x", `{"text":7}`, "error: malformed"},
+		{"ask x", `{"text":"a","input_tokens":1,"output_tokens":2}`, "a (1+2 tokens)"},
+	} {
+		query := fmt.Sprintf(`{"prompt":%q,"max_output_tokens":100}`, test.command)
+		if got, _, _ := s.query([]byte(query), func(string, []byte) (abi.Kind, []byte) { return "", []byte(test.result) }); got != test.want {
+			t.Errorf("%s, answered with %q: %q, want %q", test.command, test.result, got, test.want)
+		}
+	}
 	// A code that the contract does not have.
 	if reply, _, _ := s.query([]byte(`{"prompt":"kv-get a","max_output_tokens":9}`), func(string, []byte) (abi.Kind, []byte) { return abi.KindTrap, nil }); reply != "" {
 		t.Errorf("a call that succeeds with nothing gives %q", reply)
@@ -479,6 +504,16 @@ func TestJSON(t *testing.T) {
 	for _, text := range jsonSeeds {
 		checkJSON(t, s, []byte(text))
 	}
+	for _, text := range texts() {
+		got := s.ask('w', []byte(text))
+		var read string
+		switch err := json.Unmarshal([]byte(got), &read); {
+		case !utf8.ValidString(text) && got != "bad_request":
+			t.Errorf("%q, which is not UTF-8, is written as %q", text, got)
+		case utf8.ValidString(text) && (err != nil || read != text):
+			t.Errorf("%q is written as %q, %v", text, got, err)
+		}
+	}
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	if got := s.ask('j', []byte(deep(64))); got != deep(64) {
 		t.Errorf("64 deep gives %.80q", got)
@@ -527,18 +562,24 @@ func TestFuzzTarget(t *testing.T) {
 		runs = more
 	}
 	corpus := t.TempDir()
-	for i, text := range append(slices.Clone(jsonSeeds), `{"prompt":"say a\\nconfig\\nlist","config":{"words":["a"],"ratio":1}}`,
-		`{"self":{"name":"a","type":"dir","mtime":"2026-03-23T09:00:00Z"},"entries":[{"name":"b","type":"file"}],"more":false,"keys":["a"],"text":"x"}`,
-		"{\"status\":200,\"header\":[[\"x-answer\",\"b\"]],\"url\":\"u\"}\nbody", "2026-03-23T09:00:00.5+01:00") {
-		for mode := range 4 {
-			// Memory that ends at each place where some is wanted, and never.
-			for allocations := range 40 {
-				input := append([]byte{byte(mode), byte(allocations)}, text...)
-				if err := os.WriteFile(filepath.Join(corpus, fmt.Sprintf("%d-%d-%d", i, mode, allocations)), input, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
+	seeds := 0
+	seed := func(mode, allocations int, text string) {
+		seeds++
+		if err := os.WriteFile(filepath.Join(corpus, strconv.Itoa(seeds)), append([]byte{byte(mode), byte(allocations)}, text...), 0o600); err != nil {
+			t.Fatal(err)
 		}
+	}
+	for _, text := range append(slices.Clone(jsonSeeds), "2026-03-23T09:00:00.5+01:00") {
+		for mode := range 4 {
+			seed(mode, 0, text)
+		}
+	}
+	// Memory that ends at each place where some is wanted.
+	for allocations := range 256 {
+		seed(1, allocations, `{"prompt":"say a\nconfig\nlist","config":{"words":["a"],"ratio":1}}`)
+		seed(3, allocations, `{"self":{"name":"a","type":"dir","mtime":"2026-03-23T09:00:00Z"},"entries":[{"name":"b","type":"file"}],"more":false,"keys":["a"],"text":"x"}`)
+		seed(3, allocations, `{"keys":["a"],"text":"x"}`)
+		seed(3, allocations, "{\"status\":200,\"header\":[[\"x-answer\",\"b\"]],\"url\":\"u\"}\nbody")
 	}
 	command := exec.CommandContext(t.Context(), compiled(t, fuzzer), "-runs="+runs, "-seed=1", "-detect_leaks=0", "-rss_limit_mb=0", corpus)
 	command.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0")

@@ -7,6 +7,7 @@
  *     p TEXT        gb_time_parse, "SECONDS NANOS" or "no"
  *     f SECONDS     gb_time_format, eight bytes, or "no"
  *     j TEXT        gb_json_parse, written again, or the name of the status
+ *     w TEXT        gb_buffer_add_json, or the name of the status
  *     q QUERY       a query to the hand that is linked in: an h for each call of the host
  *                   (NAME, LF, request), which wants an s (a status of four bytes, and the
  *                   result); then l, the log, and r, the reply, or x, the failure */
@@ -167,6 +168,13 @@ static void serve(char letter, gb_str payload) {
             gb_buffer_add(&answer, gb_str_of(gb_status_name(status)));
         else
             write_json(&answer, json);
+        break;
+    case 'w':
+        gb_buffer_add_json(&answer, payload);
+        if ((status = answer.status)) {
+            gb_buffer_clear(&answer);
+            gb_buffer_add(&answer, gb_str_of(gb_status_name(status)));
+        }
         break;
     case 'q':
         payload = copied(payload);

@@ -107,6 +107,16 @@ static gb_status answer(void *context, gb_str request, gb_str *result) {
     return GB_OK;
 }
 
+/* A read that fails leaves what was there. */
+static void read_at_most(size_t limit) {
+    allocations = SIZE_MAX;
+    gb_buffer b = {0};
+    gb_buffer_add(&b, GB_STR("before"));
+    gb_status status = gb_files_read(GB_STR("docs"), GB_STR("a"), limit, &b);
+    must(b.size - strlen("before") <= limit && (!status || b.size == strlen("before")) && b.data[b.size] == 0);
+    gb_buffer_free(&b);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char commands[] = "{\"max_output_tokens\":50,\"prompt\":\"list\\nread a\\nsize a\\nget u\\npost u t\\n"
                                    "kv-get k\\nkv-set k v\\nkv-list\\nask x\"}";
@@ -129,6 +139,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     default:
         answer(NULL, rest, &none);
         gb_native_run(gb_str_of(commands), &host);
+        answer(NULL, rest, &none);
+        read_at_most(3);
     }
     return 0;
 }
