@@ -101,7 +101,17 @@ func (r Reference) pinned(digest string) Reference {
 	return r
 }
 
-// plain reports whether r is on this machine, where http may do.
+// check refuses a reference that does not read back as itself: the folder that
+// a relative path is in can have any name.
+func (r Reference) check() error {
+	if again, err := Parse(r.String()); err != nil || again.String() != r.String() || again.kind != r.kind || again.path != r.path {
+		return fmt.Errorf("%w: %q cannot be written down: rename the folder", ErrReference, r.path)
+	}
+	return nil
+}
+
+// loopback reports whether r is behind a server of this machine, where http may
+// do.
 func (r Reference) loopback() bool {
 	switch r.kind {
 	case Web:
@@ -142,7 +152,7 @@ func Parse(text string) (Reference, error) {
 		return parseRegistry(text, strings.TrimPrefix(text, ociScheme))
 	case strings.HasPrefix(text, layoutPrefix):
 		return parseLayout(text, strings.TrimPrefix(text, layoutPrefix))
-	case strings.EqualFold(scheme, "https") && hasScheme, strings.EqualFold(scheme, "http") && hasScheme:
+	case hasFoldedPrefix(text, "https:"), hasFoldedPrefix(text, "http:"):
 		return parseURL(text)
 	case strings.HasPrefix(text, "bundled:"):
 		return Reference{}, wrong(text, "a bundled hand is part of glovebox already and is not fetched")
@@ -181,6 +191,10 @@ func printable(text string) error {
 	return nil
 }
 
+func hasFoldedPrefix(text, prefix string) bool {
+	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
+}
+
 // isScheme reports whether name is a scheme of a URL rather than the beginning
 // of a path.
 func isScheme(name string) bool {
@@ -209,10 +223,18 @@ func parseFile(text string) (Reference, error) {
 	switch {
 	case path == "":
 		return Reference{}, wrong(text, "it names no file")
-	case strings.HasSuffix(path, "/"):
-		return Reference{}, wrong(text, "it names a folder: write the path of a .wasm file, or oci:%s for an OCI layout", strings.TrimRight(path, "/"))
+	case slices.Contains([]string{"", ".", ".."}, path[strings.LastIndex(path, "/")+1:]):
+		return Reference{}, wrong(text, "it names a folder: write the path of a .wasm file, or oci:%s for an OCI layout", path)
 	}
-	return Reference{kind: File, path: filepath.Clean(path), pin: pin}, nil
+	path = filepath.Clean(path)
+	if !filepath.IsAbs(path) && (path[0] == ' ' || strings.Contains(path, ":")) {
+		// Without it the path would read as something else.
+		path = "./" + path
+	}
+	if strings.TrimSpace(path) != path {
+		return Reference{}, wrong(text, "a name that ends in a space cannot be told apart: rename the file")
+	}
+	return Reference{kind: File, path: path, pin: pin}, nil
 }
 
 func parseURL(text string) (Reference, error) {
@@ -229,6 +251,8 @@ func parseURL(text string) (Reference, error) {
 		return Reference{}, wrongSecretly("it has a user or a password in it: leave them out, they would stand in the lock file")
 	case u.Opaque != "" || host == "":
 		return Reference{}, wrong(text, "it names no host: write https://example.com/hand.wasm")
+	case strings.Contains(host, "%"):
+		return Reference{}, wrong(text, "its host has a %% in it: write it plainly")
 	case !isASCII(host):
 		return Reference{}, wrong(text, "write the host in ASCII: letters of other scripts as xn--…")
 	case !validPort(u):
@@ -327,8 +351,12 @@ func parseLayout(text, rest string) (Reference, error) {
 	if r.path == "" {
 		return r, wrong(text, "it names no folder: write oci:DIR or oci:DIR:TAG, and oci://… for a registry")
 	}
-	if r.path = filepath.Clean(r.path); strings.HasPrefix(r.path, "//") {
-		return r, wrong(text, "write oci://… for a registry")
+	r.path = filepath.Clean(r.path)
+	switch {
+	case strings.TrimSpace(r.path) != r.path:
+		return r, wrong(text, "a name that begins or ends with a space cannot be told apart: rename the folder")
+	case r.tag == "" && strings.Contains(filepath.Base(r.path), ":"):
+		return r, wrong(text, "the name of the folder has a colon in it, behind which a tag would stand: rename the folder or add a tag")
 	}
 	return r, nil
 }

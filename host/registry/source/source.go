@@ -13,13 +13,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
 
@@ -137,6 +138,9 @@ func Fetch(ctx context.Context, ref Reference, o Options) (Artifact, error) {
 	if err == nil {
 		err = looksLikeModule(module)
 	}
+	if err == nil {
+		err = from.check()
+	}
 	if err != nil {
 		return Artifact{}, told("fetch", ref, because(ctx, err))
 	}
@@ -221,17 +225,19 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 }
 
 func fetchFile(ref Reference) ([]byte, Reference, error) {
-	module, err := registry.ReadModule(ref.path)
-	if err == nil {
-		err = held(module, ref.pin)
-	}
+	path, err := filepath.Abs(ref.path)
 	if err != nil {
 		return nil, ref, err
 	}
-	if ref.path, err = filepath.Abs(ref.path); err != nil {
-		return nil, ref, err
+	module, err := readFile(regularFiles{os.DirFS(filepath.Dir(path))}, filepath.Base(path), sandbox.MaxModuleBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: there is no such file: name a .wasm file, or write https://… or oci://… for what is elsewhere", ErrNotFound)
 	}
-	return module, ref.pinned(sandbox.Digest(module)), nil
+	if err == nil {
+		err = held(module, ref.pin)
+	}
+	ref.path = path
+	return module, ref.pinned(sandbox.Digest(module)), err
 }
 
 func (o Options) fetchURL(ctx context.Context, ref Reference) ([]byte, Reference, error) {
