@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -140,8 +139,10 @@ func (d *download) Read(p []byte) (int, error) {
 	d.watch.progress(n)
 	d.watch.timer.Stop()
 	d.left -= int64(n)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = because(d.ctx, err)
+	if d.ctx.Err() != nil {
+		// Also if it seems to have ended well: a server that sees us go may end
+		// its answer there and then.
+		return n, context.Cause(d.ctx)
 	}
 	return n, err
 }

@@ -151,7 +151,7 @@ func TestWeb(t *testing.T) {
 		say  string
 	}{
 		{"/hand.wasm#" + digest, source.ErrDigest, digest},
-		{"/over.wasm", source.ErrTooLarge, "33554433 bytes"},
+		{"/over.wasm", source.ErrTooLarge, "more than 33554432"},
 		{"/said", source.ErrTooLarge, "9999999999 bytes"},
 		{"/forever", source.ErrTooLarge, "more than 33554432"},
 		{"/silent", source.ErrStalled, "nothing moved for 200ms"},
@@ -234,7 +234,9 @@ func TestHostileRegistry(t *testing.T) {
 	module := tiny
 	size := fmt.Sprintf(`"size":%d`, len(module))
 	layers := `"layers":[`
-	manifest := func(change ...string) http.HandlerFunc { return sendManifest(manifestType, manifestOf(module, change...)) }
+	manifest := func(change ...string) http.HandlerFunc {
+		return sendManifest(manifestType, manifestOf(module, change...))
+	}
 	good := manifest()
 	for name, test := range map[string]struct {
 		manifest, blob http.HandlerFunc
@@ -245,21 +247,30 @@ func TestHostileRegistry(t *testing.T) {
 		"configured as the CNCF does":        {manifest(emptyType, source.ConfigMediaType), send(module), nil, ""},
 		"of no type, configured as the CNCF": {manifest(`"artifactType":"`+source.ArtifactType+`",`, "", emptyType, source.ConfigMediaType), send(module), nil, ""},
 
-		"another module":         {good, send([]byte("\x00asm\x02\x00\x00\x00")), source.ErrDigest, "was promised"},
-		"a longer module":        {good, chunked(append(bytes.Clone(module), 0)), source.ErrTooLarge, "more than 8"},
-		"a shorter module":       {good, chunked(module[:7]), source.ErrIncomplete, "7 of 8"},
-		"an endless module":      {good, forever, source.ErrTooLarge, ""},
-		"half a module":          {good, raw(t, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n\x00asm"), source.ErrIncomplete, "after 4 bytes"},
-		"a module that stalls":   {good, silent(module[:4]), source.ErrStalled, "nothing moved"},
-		"a module at a file":     {good, redirect("file:///etc/passwd"), source.ErrInsecure, "file://"},
-		"a module by http":       {good, redirect("http://example.com/x"), source.ErrInsecure, "http://example.com"},
-		"a module going round":   {good, redirect("?"), source.ErrInsecure, "more than 5"},
-		"no module":              {good, http.NotFound, source.ErrNotFound, ""},
-		"an inflating module":    {good, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Encoding", "br"); w.Write(module) }, source.ErrNotModule, "compresses"},
-		"a lie about the digest": {func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Docker-Content-Digest", digest); good(w, r) }, send(module), source.ErrDigest, digest},
-		"no manifest":            {http.NotFound, nil, source.ErrNotFound, "check the repository and the tag"},
-		"a huge manifest":        {sendManifest(manifestType, manifestOf(module)+strings.Repeat(" ", source.MaxManifestBytes)), nil, source.ErrTooLarge, "at most 262144"},
-		"an endless manifest":    {func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Type", manifestType); forever(w, r) }, nil, nil, "Docker-Content-Digest"},
+		"another module":       {good, send([]byte("\x00asm\x02\x00\x00\x00")), source.ErrDigest, "was promised"},
+		"a longer module":      {good, chunked(append(bytes.Clone(module), 0)), source.ErrTooLarge, "more than 8"},
+		"a shorter module":     {good, chunked(module[:7]), source.ErrIncomplete, "7 of 8"},
+		"an endless module":    {good, forever, source.ErrTooLarge, ""},
+		"half a module":        {good, raw(t, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n\x00asm"), source.ErrIncomplete, "after 4 bytes"},
+		"a module that stalls": {good, silent(module[:4]), source.ErrStalled, "nothing moved"},
+		"a module at a file":   {good, redirect("file:///etc/passwd"), source.ErrInsecure, "file://"},
+		"a module by http":     {good, redirect("http://example.com/x"), source.ErrInsecure, "http://example.com"},
+		"a module going round": {good, redirect("?"), source.ErrInsecure, "more than 5"},
+		"no module":            {good, http.NotFound, source.ErrNotFound, ""},
+		"an inflating module": {good, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "br")
+			w.Write(module)
+		}, source.ErrNotModule, "compresses"},
+		"a lie about the digest": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Docker-Content-Digest", digest)
+			good(w, r)
+		}, send(module), source.ErrDigest, digest},
+		"no manifest":     {http.NotFound, nil, source.ErrNotFound, "check the repository and the tag"},
+		"a huge manifest": {sendManifest(manifestType, manifestOf(module)+strings.Repeat(" ", source.MaxManifestBytes)), nil, source.ErrTooLarge, "at most 262144"},
+		"an endless manifest": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", manifestType)
+			forever(w, r)
+		}, nil, source.ErrStalled, "nothing moved"},
 		"a manifest that stalls": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", manifestType)
 			w.Header().Set("Content-Length", "100")
@@ -453,7 +464,7 @@ func TestHostileLayout(t *testing.T) {
 		{"twice", "1.0.0", index(entry("1", pin), entry("2", pin)), manifest, "oci:twice", nil, ""},
 		{"version", "9.0.0", index(entry("1", pin)), manifest, "oci:version", source.ErrNotModule, "version 1.0.0"},
 		{"empty", "1.0.0", index(), manifest, "oci:empty", source.ErrNotFound, "tags are none"},
-		{"several", "1.0.0", index(entry("1", pin), entry("\x1b[2J", digest)), manifest, "oci:several", source.ErrReference, "2 artifacts"},
+		{"several", "1.0.0", index(entry("1", pin), entry("\u202e", digest)), manifest, "oci:several", source.ErrReference, "2 artifacts"},
 		{"several", "1.0.0", index(entry("1", pin), entry("2", digest)), manifest, "oci:several:2", source.ErrNotFound, digest},
 		{"moved", "1.0.0", index(entry("1", pin), entry("1", digest)), manifest, "oci:moved:1", source.ErrReference, "2 artifacts"},
 		{"path", "1.0.0", index(entry("1", "sha256:../../../oci-layout")), manifest, "oci:path", source.ErrNotModule, "64 of 0-9"},
@@ -515,23 +526,33 @@ func TestPushRefuses(t *testing.T) {
 	}
 }
 
-// A registry that takes nothing is given up.
+// A registry that takes nothing, or takes all and says nothing, is given up.
 func TestPushStalls(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.Method {
-		case http.MethodHead:
-			w.WriteHeader(http.StatusNotFound)
-		case http.MethodPost:
-			w.Header().Set("Location", "/v2/hands/x/blobs/uploads/1")
-			w.WriteHeader(http.StatusAccepted)
-		default:
-			<-r.Context().Done()
-		}
-	}))
-	t.Cleanup(server.Close)
-	ref := parse(t, "oci://"+strings.TrimPrefix(server.URL, "http://")+"/hands/x:1")
-	_, err := source.Push(t.Context(), ref, calendar(t), source.Options{PlainHTTP: true, Stall: 200 * time.Millisecond})
-	if !errors.Is(err, source.ErrStalled) {
-		t.Errorf("got %v", err)
+	for name, take := range map[string]func(io.Reader){
+		"takes nothing": func(io.Reader) {},
+		"says nothing":  func(body io.Reader) { io.Copy(io.Discard, body) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			over := make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.Method {
+				case http.MethodHead:
+					w.WriteHeader(http.StatusNotFound)
+				case http.MethodPost:
+					w.Header().Set("Location", "/v2/hands/x/blobs/uploads/1")
+					w.WriteHeader(http.StatusAccepted)
+				default:
+					take(r.Body)
+					<-over
+				}
+			}))
+			defer server.Close()
+			defer close(over)
+			ref := parse(t, "oci://"+strings.TrimPrefix(server.URL, "http://")+"/hands/x:1")
+			_, err := source.Push(t.Context(), ref, calendar(t), source.Options{PlainHTTP: true, Stall: 200 * time.Millisecond})
+			if !errors.Is(err, source.ErrStalled) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
