@@ -47,6 +47,11 @@ func TestCommandsJSON(t *testing.T) {
 	dir := t.TempDir()
 	home := filepath.Join(dir, "home")
 	in := func(name string) string { return filepath.Join(dir, name) }
+	calendar, err := plugins.Module("calendar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, in("calendar.wasm"), string(calendar))
 	write(t, filepath.Join(home, "glovebox.toml"), "[[agents]]\nname = \"assistant\"\n[agents.memory]\nsystem = \"structured\"\n")
 	write(t, in("talk.json"), `{"messages": [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": "Yes."}]}`)
 	glovebox := commandOn(home)
@@ -97,6 +102,7 @@ func TestCommandsJSON(t *testing.T) {
 		{"hand", "list"}, {"hand", "inspect", "bundled:calendar"},
 		{"hand", "query", "bundled:calendar", "--files", "calendars=" + filepath.Join("..", "..", "..", "testdata", "demo", "calendars"), "--prompt", "What is on?"},
 		{"hand", "test", "bundled:calendar", "--files", "calendars=" + filepath.Join("..", "..", "..", "testdata", "demo", "calendars")},
+		{"hand", "push", in("calendar.wasm"), "oci:" + in("layout") + ":1"}, {"hand", "pull", "oci:" + in("layout"), "-o", in("pulled.wasm")},
 		{"token", "list"}, {"demo"},
 	} {
 		ask(words...)

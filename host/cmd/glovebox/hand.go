@@ -33,6 +33,7 @@ func (a *app) hand() *cobra.Command {
 		a.handNew(), a.handBuild(), a.handTest(),
 		a.handInspect(), a.handQuery(), a.handEmbed(),
 		a.handKeygen(), a.handSign(), a.handVerify(),
+		a.handPush(), a.handPull(),
 		a.handList(),
 	)
 }

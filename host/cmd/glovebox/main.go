@@ -23,6 +23,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/host/registry/signature"
+	"github.com/gloveboxhq/glovebox/host/registry/source"
 	"github.com/gloveboxhq/glovebox/memory"
 )
 
@@ -138,6 +139,8 @@ func hintFor(err error) string {
 		return "choose another data directory with --data"
 	case errors.Is(err, memory.ErrConflict):
 		return "what was exported goes back to the user it came from, or into a data directory that has none of it"
+	case errors.Is(err, source.ErrInsecure):
+		return "only https is trusted to say who answers; for a server of this machine there is --plain-http"
 	case errors.Is(err, abi.KindUnknownHand):
 		return "name a hand of the configuration, a bundled one as bundled:NAME, or a .wasm file"
 	case errors.Is(err, signature.ErrUnsigned), errors.Is(err, signature.ErrUnknownKey), errors.Is(err, signature.ErrExpired):
