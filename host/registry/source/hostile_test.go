@@ -17,8 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/registry/source"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
 // tiny is the smallest module: the magic number and the version.
@@ -516,7 +518,12 @@ func TestPushRefuses(t *testing.T) {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}
-	for name, module := range map[string][]byte{"no module": []byte("<html>"), "no hand": tiny} {
+	outline, err := wasm.Decode(tiny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noHand := outline.WithCustom(abi.ManifestSection, []byte("name = \"x\"\nversion = \"1.0.0\"\nabi = 1\n"))
+	for name, module := range map[string][]byte{"no module": []byte("<html>"), "no hand": noHand} {
 		if _, err := source.Push(t.Context(), parse(t, "oci:out:1"), module, source.Options{}); err == nil {
 			t.Errorf("pushed %s", name)
 		}
@@ -553,6 +560,61 @@ func TestPushStalls(t *testing.T) {
 			if !errors.Is(err, source.ErrStalled) {
 				t.Errorf("got %v", err)
 			}
+		})
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Asked to speak http with this machine, nobody else is spoken to so, and nobody
+// else may lead there.
+func TestPlainHTTPStaysHere(t *testing.T) {
+	var asked []string
+	o := source.Options{PlainHTTP: true, Transport: transport(func(r *http.Request) (*http.Response, error) {
+		asked = append(asked, r.URL.Scheme+"://"+r.URL.Host)
+		return &http.Response{StatusCode: http.StatusFound, Header: http.Header{"Location": {"http://127.0.0.1/x"}}, Body: http.NoBody, Request: r}, nil
+	})}
+	for _, ref := range []string{"https://example.com/x", "oci://example.com/x:1"} {
+		asked = nil
+		refused(t, ref, o, source.ErrInsecure, "http://127.0.0.1")
+		if len(asked) != 1 || asked[0] != "https://example.com" {
+			t.Errorf("%s: asked %q", ref, asked)
+		}
+	}
+}
+
+// until is a body that begins as a module and ends, well or not, when its
+// request is given up.
+type until struct {
+	context.Context
+	begun bool
+	end   error
+}
+
+func (u *until) Read(p []byte) (int, error) {
+	if !u.begun {
+		u.begun = true
+		return copy(p, tiny), nil
+	}
+	<-u.Done()
+	return 0, u.end
+}
+
+func (*until) Close() error { return nil }
+
+// However a transport puts it, a stall is told as one.
+func TestStallsAreToldApart(t *testing.T) {
+	for name, answer := range map[string]transport{
+		"no answer": func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() },
+		"an end as we leave": func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, ContentLength: -1, ProtoMajor: 2, Header: http.Header{}, Body: &until{Context: r.Context(), end: io.EOF}, Request: r}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, "https://example.com/x", source.Options{Transport: answer, Stall: 20 * time.Millisecond}, source.ErrStalled, "nothing moved for 20ms")
+			refused(t, "https://example.com/x", source.Options{Transport: answer, Deadline: 20 * time.Millisecond}, source.ErrStalled, "longer than 20ms")
 		})
 	}
 }

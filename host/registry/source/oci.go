@@ -79,21 +79,19 @@ func (o Options) fetchRegistry(ctx context.Context, ref Reference) ([]byte, Refe
 		return nil, ref, registryError(ref, err)
 	}
 	defer body.Close()
-	described.Size = max(described.Size, 0)
-	data, err := readAll(body, min(described.Size, MaxManifestBytes))
-	switch {
-	case described.Size > MaxManifestBytes:
+	if described.Size > MaxManifestBytes {
 		return nil, ref, fmt.Errorf("%w: its manifest is %d bytes, at most %d are allowed", ErrTooLarge, described.Size, MaxManifestBytes)
-	case err != nil:
-		return nil, ref, fmt.Errorf("read its manifest: %w", err)
 	}
-	if err := held(data, described.Digest.String()); err != nil {
+	promised := ref.pin
+	if promised == "" {
+		promised = described.Digest.String()
+	}
+	data, err := readAll(body, max(described.Size, 0))
+	if err == nil {
+		err = held(data, promised)
+	}
+	if err != nil {
 		return nil, ref, fmt.Errorf("its manifest: %w", err)
-	}
-	if ref.pin != "" {
-		if err := held(data, ref.pin); err != nil {
-			return nil, ref, fmt.Errorf("its manifest: %w", err)
-		}
 	}
 	layer, err := moduleLayer(data, described.MediaType)
 	if err != nil {
