@@ -17,6 +17,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/files"
 	"golang.org/x/tools/txtar"
@@ -368,8 +369,8 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d of %d events in the greatest budget", before, len(bodies))
 	}
 	q.MaxOutputTokens = 0
-	if cost := tokens.Estimate(ask(t, fsys, q)); cost > defaultTokens || cost < defaultTokens*9/10 {
-		t.Errorf("no budget: %d tokens, want nearly %d", cost, defaultTokens)
+	if cost := tokens.Estimate(ask(t, fsys, q)); cost > compose.DefaultTokens || cost < compose.DefaultTokens*9/10 {
+		t.Errorf("no budget: %d tokens, want nearly %d", cost, compose.DefaultTokens)
 	}
 }
 

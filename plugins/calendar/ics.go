@@ -10,8 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 
 	"github.com/emersion/go-ical"
 	"golang.org/x/text/encoding/charmap"
@@ -695,8 +696,8 @@ func newEvent(c *ical.Component) (e *event, problem error) {
 		uid:         strings.Clone(strings.TrimSpace(first(p, "UID"))),
 		modified:    strings.Clone(first(p, "LAST-MODIFIED")),
 		stamped:     strings.Clone(first(p, "DTSTAMP")),
-		summary:     oneLine(unescape(first(p, "SUMMARY")), 150),
-		location:    oneLine(unescape(first(p, "LOCATION")), 100),
+		summary:     compose.OneLine(unescape(first(p, "SUMMARY")), 150),
+		location:    compose.OneLine(unescape(first(p, "LOCATION")), 100),
 		description: describe(unescape(first(p, "DESCRIPTION"))),
 		tentative:   strings.EqualFold(first(p, "STATUS"), "TENTATIVE"),
 		cancelled:   strings.EqualFold(first(p, "STATUS"), "CANCELLED") || strings.EqualFold(first(p, "STATUS"), "CANCELED"),
@@ -709,7 +710,7 @@ func newEvent(c *ical.Component) (e *event, problem error) {
 		if name == "" && len(o.Value) > 7 && strings.EqualFold(o.Value[:7], "mailto:") {
 			name = o.Value[7:]
 		}
-		e.organizer = oneLine(strings.NewReplacer("^n", " ", "^'", `"`, "^^", "^").Replace(name), 60)
+		e.organizer = compose.OneLine(strings.NewReplacer("^n", " ", "^'", `"`, "^^", "^").Replace(name), 60)
 	}
 	start := p.Get("DTSTART")
 	if start == nil {
@@ -892,7 +893,7 @@ func describe(text string) string {
 		}
 		kept.WriteString(line)
 	}
-	return oneLine(kept.String(), maxTextRunes)
+	return compose.OneLine(kept.String(), maxTextRunes)
 }
 
 func stripTags(text string) string {
@@ -918,54 +919,4 @@ func stripTags(text string) string {
 		b.WriteString(text)
 	}
 	return strings.NewReplacer("&nbsp;", " ", "&lt;", "<", "&gt;", ">", "&quot;", `"`, "&#39;", "'", "&amp;", "&").Replace(b.String())
-}
-
-// oneLine returns s as one line of at most most runes: every run of white space
-// and control characters becomes one space, invisible characters go away, and
-// what is too long ends in "…". This keeps an event from writing lines of the
-// reply.
-func oneLine(s string, most int) string {
-	if len(s) <= most && isPlain(s) {
-		return strings.Clone(s)
-	}
-	var b strings.Builder
-	runes, gap := 0, false
-	cut := 0 // where the text ends if it must make room for the ellipsis
-	for _, r := range s {
-		switch {
-		case r > ' ' && r <= '~':
-		case unicode.IsSpace(r), unicode.IsControl(r):
-			gap = true
-			continue
-		case r != '\u200C' && r != '\u200D' && unicode.Is(unicode.Cf, r), unicode.Is(unicode.Co, r):
-			// Joiners shape words and emoji; the others reorder or hide text.
-			continue
-		}
-		if gap && runes > 0 {
-			b.WriteByte(' ')
-			runes++
-		}
-		gap = false
-		if runes >= most {
-			return strings.TrimRight(b.String()[:cut], " ,;:") + "…"
-		}
-		b.WriteRune(r)
-		if runes++; runes < most {
-			cut = b.Len()
-		}
-	}
-	return b.String()
-}
-
-// isPlain tells whether s is printable ASCII without a space too many.
-func isPlain(s string) bool {
-	last := byte(' ')
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c < ' ' || c > '~' || c == ' ' && last == ' ' {
-			return false
-		}
-		last = c
-	}
-	return last != ' '
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/files"
 )
@@ -115,15 +116,7 @@ type source struct {
 type problem struct{ name, reason string }
 
 func (f *folder) fail(name string, err error) {
-	f.problems = append(f.problems, problem{oneLine(name, 80), oneLine(reason(err), 120)})
-}
-
-// reason is err without the name of the file, which is said beside it.
-func reason(err error) string {
-	if p := (*fs.PathError)(nil); errors.As(err, &p) {
-		err = p.Err
-	}
-	return err.Error()
+	f.problems = append(f.problems, problem{compose.OneLine(name, 80), compose.OneLine(compose.Reason(err), 120)})
 }
 
 // walk collects the names of the .ics files in dir and below. It fails only if
@@ -212,7 +205,7 @@ func (f *folder) read(ctx context.Context, c *calendar, w window) error {
 		case d.truncated:
 			f.fail(name, errors.New("the end is missing"))
 		}
-		c.add(d, i, oneLine(name, 80), w)
+		c.add(d, i, compose.OneLine(name, 80), w)
 	}
 	return nil
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 )
 
 const (
-	defaultTokens = 1_000
 	// maxProblems is how many files the reply names, maxNotesShown how many notes.
 	maxProblems   = 5
 	maxNotesShown = 3
@@ -304,7 +304,7 @@ func (d *digest) trail(problems []problem, notes []string) {
 	}
 }
 
-// render writes the reply in at most most tokens, defaultTokens if that is not
+// render writes the reply in at most most tokens, compose.DefaultTokens if that is not
 // positive. When there is too much, descriptions go first, then the least
 // important entries.
 func (d *digest) render(most int) string {
@@ -312,7 +312,7 @@ func (d *digest) render(most int) string {
 		return ""
 	}
 	if most <= 0 {
-		most = defaultTokens
+		most = compose.DefaultTokens
 	}
 	// A little room, so that the host never cuts.
 	room := max(most-2-most/50, 1)

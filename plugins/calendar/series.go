@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 )
 
 // occurrence is one time that an event takes place, start ≤ t < end, or a moment
@@ -107,7 +109,7 @@ func (c *calendar) resolve(e *event, d *document, name string, until time.Time) 
 		if v := d.zones[tzid]; v != nil {
 			return v.build(until, &c.budget)
 		}
-		c.note("time zone " + oneLine(tzid, 60) + " of " + name + " is unknown, taken as local time")
+		c.note("time zone " + compose.OneLine(tzid, 60) + " of " + name + " is unknown, taken as local time")
 		return nil
 	}
 	floating := c.zones.viewer

@@ -5,14 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 )
-
-// defaultTokens is the size of a reply when the query names none.
-const defaultTokens = 1_000
 
 // shortQuote is what is quoted of a mail where maxQuote does not fit, in runes.
 const shortQuote = 80
@@ -235,83 +231,20 @@ func (d *digest) score(m *mailMessage) int {
 // threads as fit, the most important with their words, and what could not be
 // read. It is "" when there is nothing to say.
 func (d *digest) render(q hand.Query) string {
-	if d.mails+d.bulk+d.spam+d.c.problems == 0 && !d.c.incomplete {
+	if d.mails+d.bulk+d.spam+d.c.trouble.Problems() == 0 && !d.c.incomplete {
 		return ""
 	}
-	budget := q.MaxOutputTokens
-	if budget <= 0 {
-		budget = defaultTokens
+	list := compose.List{Heading: d.heading(q), Foot: d.c.trouble.Foot()}
+	for _, t := range d.threads {
+		brief := t.brief(q)
+		list.Entries = append(list.Entries, compose.Entry{Brief: brief, Short: brief + t.details(shortQuote), Long: brief + t.details(maxQuote)})
 	}
-	// The parts are counted one by one, and each is rounded up: the sum is
-	// never below the host's count of the whole.
-	budget -= budget / 50
-	heading := d.heading(q)
-	foot := d.foot()
-	left := budget - tokens.Estimate(heading) - tokens.Estimate(foot)
-	if left < 0 && foot != "" {
-		foot, left = "", budget-tokens.Estimate(heading)
-	}
-	if left < 0 {
-		return tokens.Cut(heading, budget)
-	}
-	more := func(n int) string { return fmt.Sprintf("\n… and %d more", n) }
-	reserve := 0
-	brief, full := make([]string, len(d.threads)), make([]string, len(d.threads))
-	total := 0
-	for i, t := range d.threads {
-		brief[i] = t.brief(q)
-		full[i] = brief[i] + t.details(maxQuote)
-		total += tokens.Estimate(full[i])
-	}
-	if total > left {
-		reserve = tokens.Estimate(more(len(d.threads)))
-	}
-	left -= reserve
-
-	// Lines first, for as many threads as three fifths of the room hold; then
-	// words for the most important; then more lines.
-	shown, size := 0, 0
-	takeLines := func(limit int) {
-		for shown < len(brief) && size+tokens.Estimate(brief[shown]) <= limit {
-			size += tokens.Estimate(brief[shown])
-			shown++
-		}
-	}
-	takeLines(left * 3 / 5)
-	if shown == 0 {
-		takeLines(left)
-	}
-	entries := slices.Clone(brief[:shown])
-	for i := range entries {
-		for _, longer := range []string{full[i], brief[i] + d.threads[i].details(shortQuote)} {
-			if grown := size - tokens.Estimate(brief[i]) + tokens.Estimate(longer); grown <= left {
-				entries[i], size = longer, grown
-				break
-			}
-		}
-	}
-	takeLines(left)
-	entries = append(entries, brief[len(entries):shown]...)
-
-	var b strings.Builder
-	b.WriteString(heading)
-	if len(entries) > 0 {
-		b.WriteString("\n")
-	}
-	for _, entry := range entries {
-		b.WriteString(entry)
-	}
-	if rest := len(d.threads) - shown; rest > 0 && left >= 0 {
-		b.WriteString(more(rest))
-	}
-	b.WriteString(foot)
-	return b.String()
+	return list.Within(q.MaxOutputTokens)
 }
 
 func (d *digest) heading(q hand.Query) string {
-	const layout = "Mon 2 Jan 2006 15:04"
 	var b strings.Builder
-	fmt.Fprintf(&b, "Mail from %s to %s (%s): ", q.From.In(q.Location).Format(layout), q.To.In(q.Location).Format(layout), q.Location)
+	fmt.Fprintf(&b, "Mail %s: ", compose.Span(q))
 	switch d.mails {
 	case 0:
 		b.WriteString("no new mail")
@@ -326,10 +259,10 @@ func (d *digest) heading(q hand.Query) string {
 	b.WriteString(".")
 	var left []string
 	if d.bulk > 0 {
-		left = append(left, plural(d.bulk, "newsletter or notification", "newsletters and notifications"))
+		left = append(left, compose.Plural(d.bulk, "newsletter or notification", "newsletters and notifications"))
 	}
 	if d.spam > 0 {
-		left = append(left, plural(d.spam, "spam mail", "spam mails"))
+		left = append(left, compose.Plural(d.spam, "spam mail", "spam mails"))
 	}
 	if len(left) > 0 {
 		fmt.Fprintf(&b, " Left out: %s.", strings.Join(left, ", "))
@@ -337,33 +270,18 @@ func (d *digest) heading(q hand.Query) string {
 	return b.String()
 }
 
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // brief is the line of a thread: when, the state, who and what about.
 func (t *thread) brief(q hand.Query) string {
 	m := t.last()
 	var b strings.Builder
 	b.WriteString("\n- ")
-	b.WriteString(clock(m.arrived, q))
+	b.WriteString(compose.Moment(m.arrived, q))
 	if state := t.state(); len(state) > 0 {
 		fmt.Fprintf(&b, " [%s]", strings.Join(state, ", "))
 	}
 	b.WriteString(" " + m.sender() + ": ")
 	b.WriteString(cmp.Or(m.subject, "(no subject)"))
 	return b.String()
-}
-
-func clock(t time.Time, q hand.Query) string {
-	t = t.In(q.Location)
-	if t.Year() != q.Now.In(q.Location).Year() {
-		return t.Format("Mon 2 Jan 2006 15:04")
-	}
-	return t.Format("Mon 2 Jan 15:04")
 }
 
 func (t *thread) state() []string {
@@ -422,7 +340,7 @@ func (t *thread) details(words int) string {
 		b.WriteString("\n  " + strings.Join(facts, "; "))
 	}
 	if m.quote != "" {
-		b.WriteString("\n  \"" + oneLine(m.quote, words) + "\"")
+		b.WriteString("\n  \"" + compose.OneLine(m.quote, words) + "\"")
 	}
 	return b.String()
 }
@@ -445,22 +363,4 @@ func (t *thread) others() string {
 		return fmt.Sprintf(", also from %s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
 	return ", also from " + strings.Join(names, ", ")
-}
-
-// foot says what was left unread, and why.
-func (d *digest) foot() string {
-	var b strings.Builder
-	for _, note := range d.c.notes {
-		b.WriteString("\n" + note)
-	}
-	if len(d.c.broken) > 0 {
-		b.WriteString("\nCould not read: " + strings.Join(d.c.broken, "; "))
-		if more := d.c.problems - len(d.c.broken); more > 0 {
-			fmt.Fprintf(&b, "; and %d more", more)
-		}
-	}
-	if b.Len() > 0 {
-		return "\n" + b.String()
-	}
-	return ""
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 )
 
 // vastFile is a file whose bytes are made when they are read.
@@ -360,7 +361,7 @@ func TestSize(t *testing.T) {
 	}
 	q := march2()
 	q.MaxOutputTokens = 0
-	if n := tokens.Estimate(ask(t, fsys, q)); n > defaultTokens || n < defaultTokens/2 {
+	if n := tokens.Estimate(ask(t, fsys, q)); n > compose.DefaultTokens || n < compose.DefaultTokens/2 {
 		t.Errorf("%d tokens by default", n)
 	}
 }

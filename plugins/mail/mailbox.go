@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 )
 
 // Bounds of one query. The host has its own; these leave room below them, so
@@ -30,7 +31,6 @@ const (
 	maxFolders    = 1_000
 	maxFolderDeep = 12
 	maxProbed     = 300 // files looked at for being an mbox
-	maxProblems   = 5   // named in the reply
 	dirPage       = 1_000
 	firstRead     = 16 << 10 // of a mail in a file of its own; most headers fit
 )
@@ -72,11 +72,9 @@ type collector struct {
 	found   bool // a mailbox is there, even if it is empty
 	mails   []*mailMessage
 	sentIDs map[messageID]bool
-	notes   []string // sentences for the reader: what was left out
+	trouble compose.Trouble
 	// incomplete says that mail of the window may have been left out.
 	incomplete bool
-	problems   int
-	broken     []string // the first maxProblems: "NAME (reason)"
 }
 
 func newCollector(ctx context.Context, fsys fs.FS, w window) *collector {
@@ -92,14 +90,10 @@ func (c *collector) collect() error {
 		err = c.read()
 	}
 	if errors.Is(err, errBudget) {
-		c.note("Reading stopped at a limit; some mail was not looked at.")
+		c.trouble.Note("Reading stopped at a limit; some mail was not looked at.")
 		c.incomplete, err = true, nil
 	}
 	return err
-}
-
-func (c *collector) note(format string, args ...any) {
-	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
 // problem records that something could not be read, and passes on what must
@@ -113,13 +107,7 @@ func (c *collector) problem(name string, err error) error {
 	case errors.Is(err, errBudget), errors.Is(err, abi.KindTooManyCalls), errors.Is(err, abi.KindQuotaExceeded), errors.Is(err, abi.KindTimeout):
 		return errBudget
 	}
-	if c.problems++; len(c.broken) < maxProblems {
-		var pathErr *fs.PathError
-		if errors.As(err, &pathErr) {
-			err = pathErr.Err
-		}
-		c.broken = append(c.broken, fmt.Sprintf("%s (%s)", oneLine(name, 100), oneLine(err.Error(), 80)))
-	}
+	c.trouble.Broken(name, err)
 	return nil
 }
 
@@ -458,7 +446,7 @@ func (c *collector) read() error {
 	c.trimSingle()
 	slices.SortFunc(c.mboxes, newestFirst)
 	if c.surplus > 0 {
-		c.note("Only the newest %d mails were opened, %d others were not.", maxOpened, c.surplus)
+		c.trouble.Note("Only the newest %d mails were opened, %d others were not.", maxOpened, c.surplus)
 		c.incomplete = true
 	}
 	buffer := make([]byte, maxHeaderBytes+maxBodyBytes)
@@ -573,7 +561,7 @@ func (c *collector) readMbox(f storedFile) error {
 	// New mail is at the end.
 	start := max(0, f.size-limit)
 	if start > 0 && !f.sent {
-		c.note("Of %s only the last %d MiB were read.", oneLine(f.path, 100), limit>>20)
+		c.trouble.Note("Of %s only the last %d MiB were read.", compose.OneLine(f.path, 100), limit>>20)
 	}
 	oldest := c.windowFor(f.sent).from.Add(-slack)
 	var failed error
@@ -621,10 +609,7 @@ func (c *collector) add(raw rawMail) error {
 
 // surplusMail notes, once, that there is more mail than is remembered.
 func (c *collector) surplusMail() {
-	note := fmt.Sprintf("Of the window's mails only %d were looked at.", maxMails)
-	if !slices.Contains(c.notes, note) {
-		c.notes = append(c.notes, note)
-	}
+	c.trouble.Note("Of the window's mails only %d were looked at.", maxMails)
 	c.incomplete = true
 }
 

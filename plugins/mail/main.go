@@ -48,7 +48,7 @@ func answer(ctx context.Context, q hand.Query) (string, error) {
 		}
 		return "", fmt.Errorf("read mail: %w", err)
 	}
-	if !c.found && c.problems == 0 && !c.incomplete {
+	if !c.found && c.trouble.Problems() == 0 && !c.incomplete {
 		return "", errNoMailbox
 	}
 	me, _ := q.Config["me"].([]string)

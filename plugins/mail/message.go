@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
+
 	"github.com/emersion/go-message"
 	"github.com/emersion/go-message/textproto"
 )
@@ -278,17 +280,17 @@ func (m *mailMessage) readMboxMarks(h message.Header) {
 }
 
 func (m *mailMessage) readHeader(h message.Header) {
-	m.subject = oneLine(decodeWords(h.Get("Subject")), maxSubject)
+	m.subject = compose.OneLine(decodeWords(h.Get("Subject")), maxSubject)
 	m.topic = topicOf(m.subject)
 	if senders := parseAddresses(h.Get("From"), 1); len(senders) > 0 {
 		m.fromName = personName(senders[0].Name)
-		m.from = strings.ToLower(oneLine(senders[0].Address, maxAddress))
+		m.from = strings.ToLower(compose.OneLine(senders[0].Address, maxAddress))
 	}
 	for _, a := range parseAddresses(joined(h, "To"), maxRecipients) {
-		m.to = append(m.to, strings.ToLower(oneLine(a.Address, maxAddress)))
+		m.to = append(m.to, strings.ToLower(compose.OneLine(a.Address, maxAddress)))
 	}
 	for _, a := range parseAddresses(joined(h, "Cc"), maxRecipients) {
-		m.cc = append(m.cc, strings.ToLower(oneLine(a.Address, maxAddress)))
+		m.cc = append(m.cc, strings.ToLower(compose.OneLine(a.Address, maxAddress)))
 	}
 	if m.id = idOf(h.Get("Message-Id")); m.id == (messageID{}) {
 		m.id = idOf("no id\n" + m.from + "\n" + m.subject + "\n" + h.Get("Date"))
@@ -466,7 +468,7 @@ func phrase(s string) string {
 // personName returns a display name fit to stand before an address: with angle
 // brackets it could pass for another address.
 func personName(s string) string {
-	return oneLine(strings.NewReplacer("<", " ", ">", " ").Replace(s), maxName)
+	return compose.OneLine(strings.NewReplacer("<", " ", ">", " ").Replace(s), maxName)
 }
 
 // calendarIn finds what an invitation's part says of itself without parsing the
@@ -503,7 +505,7 @@ func (m *mailMessage) readBody(h message.Header, body []byte, whole bool) {
 		text = b.html
 	}
 	if !m.encrypted {
-		m.quote = oneLine(ownWords(text), maxQuote)
+		m.quote = compose.OneLine(ownWords(text), maxQuote)
 	}
 }
 
@@ -561,7 +563,7 @@ func (b *bodyReader) entity(h message.Header, body io.Reader, depth int) {
 			default:
 				name = kind
 			}
-			b.mail.attachments = append(b.mail.attachments, oneLine(name, maxName))
+			b.mail.attachments = append(b.mail.attachments, compose.OneLine(name, maxName))
 		}
 	}
 }

@@ -5,13 +5,12 @@ import (
 	"encoding/base64"
 	"io"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 
 	"github.com/emersion/go-message"
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
-	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/encoding/htmlindex"
 )
 
@@ -37,16 +36,7 @@ func decodeCharset(b []byte, label string) string {
 			return strings.ToValidUTF8(string(s), "\uFFFD")
 		}
 	}
-	return rawText(b)
-}
-
-// rawText returns b, of which no charset is known, as valid UTF-8.
-func rawText(b []byte) string {
-	if utf8.Valid(b) {
-		return string(b)
-	}
-	s, _ := charmap.Windows1252.NewDecoder().Bytes(b)
-	return string(s)
+	return compose.Text(b)
 }
 
 // decodeWords decodes the encoded words (RFC 2047) in a header value; what is
@@ -75,7 +65,7 @@ func decodeWords(value string) string {
 		if between := value[:start]; !ok || !afterWord || strings.TrimSpace(between) != "" {
 			// Space between two encoded words is not part of the text.
 			flush()
-			out.WriteString(rawText([]byte(between)))
+			out.WriteString(compose.Text([]byte(between)))
 		}
 		if !ok {
 			out.WriteString("=?")
@@ -90,7 +80,7 @@ func decodeWords(value string) string {
 		value, afterWord = value[start+size:], true
 	}
 	flush()
-	out.WriteString(rawText([]byte(value)))
+	out.WriteString(compose.Text([]byte(value)))
 	return out.String()
 }
 
@@ -158,50 +148,6 @@ func decodeBase64(s string) []byte {
 	out := make([]byte, base64.RawStdEncoding.DecodedLen(len(s)))
 	n, _ := base64.RawStdEncoding.Decode(out, []byte(s))
 	return out[:n]
-}
-
-// oneLine returns s as one line of at most most runes: every run of white space
-// and control characters becomes one space, invisible format characters go
-// away, and what is too long ends in "…". This is what keeps a mail from
-// writing lines of the reply.
-func oneLine(s string, most int) string {
-	var b strings.Builder
-	runes, gap := 0, false
-	cut := -1 // where the last word that leaves room for the ellipsis ends
-	for _, r := range s {
-		switch {
-		case unicode.IsSpace(r), unicode.IsControl(r), r == '\u2028', r == '\u2029', r == '\u034F':
-			gap = true
-			continue
-		case r == '\u200C', r == '\u200D':
-			// Joiners shape words and emoji; elsewhere they are padding.
-			if gap || runes == 0 {
-				continue
-			}
-		case unicode.Is(unicode.Cf, r), r == '\uFFFC':
-			continue
-		case r == utf8.RuneError:
-			r = '\uFFFD'
-		}
-		if gap && runes > 0 {
-			if runes < most {
-				cut = b.Len()
-			}
-			b.WriteByte(' ')
-			runes++
-		}
-		gap = false
-		if runes >= most {
-			text := b.String()
-			if cut < len(text)/2 {
-				cut = len(string([]rune(text)[:max(most-1, 0)]))
-			}
-			return strings.TrimRight(text[:cut], " ,;:.-–—") + "…"
-		}
-		b.WriteRune(r)
-		runes++
-	}
-	return b.String()
 }
 
 // maxText bounds the text taken from one part, in bytes.
