@@ -3,6 +3,7 @@ package plugins_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -137,4 +138,103 @@ func benchmarkAsk(b *testing.B, hand bundledHand, dir string) {
 	b.ReportMetric(float64(fuel)/1e6, "Mfuel")
 	b.ReportMetric(float64(memory)/(1<<20), "MiB")
 	b.ReportMetric(float64(calls), "calls")
+}
+
+// gitIn runs git in dir as somebody at a time, with nothing of the machine's
+// configuration.
+func gitIn(t testing.TB, dir string, at time.Time, input string, args ...string) {
+	t.Helper()
+	command := exec.Command("git", args...)
+	command.Dir, command.Stdin = dir, strings.NewReader(input)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "GIT_") {
+			command.Env = append(command.Env, v)
+		}
+	}
+	date := fmt.Sprintf("%d +0100", at.Unix())
+	command.Env = append(command.Env, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.org", "GIT_AUTHOR_DATE="+date,
+		"GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.org", "GIT_COMMITTER_DATE="+date)
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+}
+
+func TestGitInTheBox(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed: apt-get install git")
+	}
+	hand := loadBundled(t, "git", "repository")
+	dir, at := t.TempDir(), time.Date(2026, time.March, 23, 10, 0, 0, 0, time.UTC)
+	gitIn(t, dir, at, "", "init", "--quiet", "--initial-branch=main", "site")
+	site := filepath.Join(dir, "site")
+	write(t, filepath.Join(site, "pump.txt"), strings.Repeat("a line of the plan\n", 100), at)
+	gitIn(t, site, at, "", "add", "--all")
+	gitIn(t, site, at, "", "commit", "--quiet", "-m", "Plan the pump")
+	write(t, filepath.Join(site, "pump.txt"), strings.Repeat("a line of the plan\n", 101), at)
+	gitIn(t, site, at.Add(time.Hour), "", "commit", "--quiet", "--all", "-m", "Plan more")
+	gitIn(t, site, at, "", "gc", "--quiet", "--aggressive")
+	gitIn(t, site, at.Add(2*time.Hour), "", "tag", "-a", "-m", "v1", "v1")
+	gitIn(t, site, at, "", "worktree", "add", "--quiet", "-b", "topic", "../topic")
+	gitIn(t, filepath.Join(dir, "topic"), at.Add(3*time.Hour), "", "commit", "--quiet", "--allow-empty", "-m", "Begin")
+	for path, head := range map[string]string{"site": "main", "topic": "topic"} {
+		result, err := hand.ask(t, dir, map[string]any{"path": path, "max_commits": 10, "branches": []string{}, "author": ""})
+		got := boundary.Neutral(result.Reply)
+		for _, want := range []string{
+			"Commits from Mon 23 Mar 2026 01:00 to Tue 24 Mar 2026 01:00 (Europe/Berlin): 3 on 2 branches, of which " + head + " is checked out.",
+			" Ada: Begin [topic]\n  no file changed\n", "- Mon 23 Mar 12:00 ", " Ada: Plan more [main, tag v1]\n  1 file: pump.txt\n", " Ada: Plan the pump\n  1 file: pump.txt (added)",
+		} {
+			if err != nil || !strings.Contains(got, want) {
+				t.Errorf("%s: %v, reply lacks %q:\n%s%s", path, err, want, got, boundary.Neutral(result.Said))
+			}
+		}
+	}
+	result, err := hand.ask(t, filepath.Join(dir, "topic"), nil)
+	if err == nil || !strings.Contains(boundary.Neutral(result.Said), "outside the granted folder: grant a folder that holds both") {
+		t.Errorf("a work tree alone: %v, said %q", err, boundary.Neutral(result.Said))
+	}
+}
+
+// BenchmarkGit asks about a repository of 10,000 commits and 2,000 files, packed
+// as git packs, in which 100 commits are of the day; and about a day long ago.
+func BenchmarkGit(b *testing.B) {
+	if _, err := exec.LookPath("git"); err != nil {
+		b.Skip("git is not installed: apt-get install git")
+	}
+	hand := loadBundled(b, "git", "repository")
+	for _, recent := range []bool{true, false} {
+		dir := b.TempDir()
+		gitIn(b, dir, time.Now(), "", "init", "--quiet", "--initial-branch=main")
+		var stream strings.Builder
+		for i := range 10_000 {
+			// Of the day are the last hundred commits, or the first.
+			at := time.Date(2026, time.March, 23, 12, 0, i-10_000, 0, time.UTC).Add(-time.Duration(max(0, 9_900-i)) * time.Hour)
+			if !recent {
+				at = time.Date(2026, time.March, 23, 12, 0, i, 0, time.UTC).Add(time.Duration(max(0, i-100)) * time.Hour)
+			}
+			content := strings.Repeat(fmt.Sprintf("line of file %d\n", i%2_000), 50) + fmt.Sprint(i)
+			message := fmt.Sprintf("Change no. %d\n\nSome words about why.\n", i)
+			fmt.Fprintf(&stream, "commit refs/heads/main\ncommitter Ada <ada@example.org> %d +0100\ndata %d\n%s\nM 100644 inline area%d/topic%d/file%d.txt\ndata %d\n%s\n",
+				at.Unix(), len(message), message, i%10, i%100, i%2_000, len(content), content)
+		}
+		gitIn(b, dir, time.Now(), stream.String(), "fast-import", "--quiet")
+		gitIn(b, dir, time.Now(), "", "gc", "--quiet")
+		b.Run(fmt.Sprintf("recent=%t", recent), func(b *testing.B) { benchmarkAsk(b, hand, dir) })
+	}
+	// A folder of 20,000 files, one of which each of 200 commits of the day changes.
+	dir := b.TempDir()
+	gitIn(b, dir, time.Now(), "", "init", "--quiet", "--initial-branch=main")
+	var stream strings.Builder
+	for i := range 200 {
+		at := time.Date(2026, time.March, 23, 9, 0, i, 0, time.UTC).Unix()
+		fmt.Fprintf(&stream, "commit refs/heads/main\ncommitter Ada <ada@example.org> %d +0100\ndata 6\nChange\n", at)
+		for j := range 20_000 {
+			if i == 0 || j == i*97%20_000 {
+				fmt.Fprintf(&stream, "M 100644 inline file-%05d.txt\ndata 8\n%08d\n", j, i*j)
+			}
+		}
+	}
+	gitIn(b, dir, time.Now(), stream.String(), "fast-import", "--quiet")
+	gitIn(b, dir, time.Now(), "", "gc", "--quiet")
+	b.Run("folder=20000", func(b *testing.B) { benchmarkAsk(b, hand, dir) })
 }

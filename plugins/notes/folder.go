@@ -22,7 +22,7 @@ const (
 	maxTotalBytes  = 64 << 20
 	maxNoteBytes   = 512 << 10 // the beginning of each file: one call of the host
 	maxEntries     = 50_000
-	maxFolders     = 4_000
+	maxFolders     = 2_500
 	maxFolderDepth = 16
 	maxDaily       = 400 // notes named after a day
 	maxAgenda      = 500 // Org files that did not change

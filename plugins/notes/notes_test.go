@@ -172,7 +172,7 @@ func TestCharsets(t *testing.T) {
 		"UTF-16LE":           {utf16, ": Über (a.md)"},
 		"UTF-16BE":           {"\xfe\xff\x00#\x00 \x00\xdc\x00b\x00e\x00r", ": Über (a.md)"},
 		"binary":             {"# x\x00\x01", "Could not read: a.md (not a text: it has NUL bytes)"},
-		"cut inside a rune":  {"# Über\n" + strings.Repeat("ü", maxNoteBytes), ": Über (a.md)"},
+		"cut inside a rune":  {"# Über\n\n" + strings.Repeat("ü", maxNoteBytes), ": Über (a.md)"},
 		"a heading of bytes": {"# \x81\x8d", "(a.md)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -200,6 +200,7 @@ func TestRepeaters(t *testing.T) {
 		"<2026-03-24 +1w>":                 "",
 		"<2026-03-21>--<2026-03-23>":       "Sat 21 Mar",
 		"<2026-03-14>--<2026-03-16 +1w>":   "",
+		"<2026-03-14 +1w>--<2026-03-16>":   "Sat 21 Mar",
 		"<2026-03-22 23:00-23:59>":         "",
 		"<2026-03-22 23:00>--<2026-03-23>": "Sun 22 Mar 23:00",
 		"<2026-03-23 Mon 24:00>":           "",
@@ -286,6 +287,19 @@ func TestBounds(t *testing.T) {
 	reply = ask(t, fstest.MapFS{"a.md": changed(huge), "b.md": changed("# Small")}, march23())
 	if !strings.Contains(reply, ": Huge (a.md)\n  open: one\n") || !strings.Contains(reply, ": Small") || !strings.Contains(reply, "Of a.md only the first 512 KiB were read.") {
 		t.Errorf("huge:\n%.1000s", reply)
+	}
+
+	crowd, folders := fstest.MapFS{"a.md": changed("# Here")}, fstest.MapFS{"a.md": changed("# Here")}
+	for i := range maxEntries + 10 {
+		crowd[fmt.Sprintf("p%d.png", i)] = &fstest.MapFile{}
+	}
+	for i := range maxFolders + 10 {
+		folders[fmt.Sprint("d", i)] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+	}
+	for want, fsys := range map[string]fs.FS{"More than 50000 files and folders": crowd, "More than 2500 folders": folders} {
+		if reply := ask(t, fsys, march23()); !strings.Contains(reply, want) {
+			t.Errorf("reply lacks %q:\n%s", want, reply)
+		}
 	}
 
 	many := make(fstest.MapFS)
