@@ -1,12 +1,14 @@
 package examples
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,9 +96,43 @@ func withManifest(t *testing.T, module []byte) []byte {
 
 func check(t *testing.T, module []byte) {
 	t.Helper()
+	checkRefusals(t, module)
 	run := handtest.Runner(load(t, module), nil)
 	checkSample(t, run)
 	checkHand(t, module, run)
+}
+
+// checkRefusals takes from a sample what lets it be loaded: its entry (H1), and what is
+// granted (H6).
+func checkRefusals(t *testing.T, module []byte) {
+	t.Helper()
+	engine, err := sandbox.New(sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	refused := func(what string, module []byte, granted []abi.Capability, kind abi.Kind, says ...string) {
+		t.Helper()
+		_, err := engine.Load(t.Context(), module, sandbox.Options{Name: "sample", Granted: granted})
+		if !errors.Is(err, kind) {
+			t.Errorf("%s: got %v, not %s", what, err, kind)
+			return
+		}
+		for _, words := range says {
+			if !strings.Contains(err.Error(), words) {
+				t.Errorf("%s: %q does not say %q", what, err, words)
+			}
+		}
+	}
+	entry := []byte(abi.ExportQuery)
+	if !bytes.Contains(module, entry) {
+		t.Fatal("the sample is no reactor")
+	}
+	refused("without an entry", bytes.ReplaceAll(module, entry, []byte("glovebox_no_entry")), abi.Capabilities(), abi.KindBadModule, abi.ExportQuery, abi.ExportStart)
+	refused("of another version", bytes.ReplaceAll(module, entry, []byte(abi.ExportQueryPrefix+"2")), abi.Capabilities(), abi.KindABIMismatch, "needs ABI 2, this host speaks 1")
+	for i, capability := range abi.Capabilities() {
+		refused("without "+string(capability), module, slices.Delete(abi.Capabilities(), i, i+1), abi.KindNotGranted, capability.Module(), `"`+string(capability)+`"`)
+	}
 }
 
 func checkSample(t *testing.T, run conformance.Runner) {
