@@ -200,7 +200,7 @@ func (c toolchain) ask(ctx context.Context, args ...string) (string, error) {
 func (c toolchain) compile(ctx context.Context, file, include, object string) error {
 	// __FILE__, in an assert, is the name alone.
 	folder := filepath.Dir(file) + string(filepath.Separator)
-	return c.run(ctx, "-std=c11", "-Os", "-DNDEBUG", "-ffunction-sections", "-fdata-sections",
+	return c.run(ctx, "-std=c11", "-Os", "-DNDEBUG",
 		"-Wall", "-Wextra", "-fdiagnostics-color=never", "-ffile-prefix-map="+folder+"=", "-I", include, "-c", "-o", object, file)
 }
 
