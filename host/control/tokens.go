@@ -354,39 +354,8 @@ func (t *Tokens) change(edit func([]storedToken) ([]storedToken, error)) (err er
 	if len(data) > maxTokensFile {
 		return fmt.Errorf("%d tokens are too many: revoke some", len(edited))
 	}
-	if err := replaceFile(t.path, data); err != nil {
+	if err := datafile.Replace(t.path, data, 0o600); err != nil {
 		return err
 	}
 	return t.load()
-}
-
-// replaceFile writes a file for its owner alone. Who reads it, and a process that
-// dies here, sees the file before or after, whole.
-func replaceFile(path string, data []byte) error {
-	dir := filepath.Dir(path)
-	file, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name())
-	_, err = file.Write(data)
-	if err == nil {
-		err = datafile.GiveToOwner(file, dir)
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(file.Name(), path); err != nil {
-		return err
-	}
-	// A machine that stops now keeps the new name, where directories can be
-	// synced.
-	if d, err := os.Open(dir); err == nil {
-		_ = d.Sync()
-		_ = d.Close()
-	}
-	return nil
 }
