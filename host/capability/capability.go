@@ -18,6 +18,9 @@ type Caller struct {
 	Hand string
 	// Subject stands for the user, as Ledger.Subject gives it.
 	Subject string
+	// Withdrawn, if not nil, says in the host's words why the hand may do nothing any
+	// more of what it was granted, and "" while it may. It is asked before each call.
+	Withdrawn func() string
 }
 
 // Action is what a call wants to do. No action implies another.
@@ -58,9 +61,12 @@ type door struct {
 }
 
 // decide records that the caller wants action on target, and refuses it if no
-// is not nil or if the record cannot be written. A refusal is durable when
-// decide returns; a permission within a second.
+// is not nil, if the grant was withdrawn or if the record cannot be written. A
+// refusal is durable when decide returns; a permission within a second.
 func (d door) decide(ctx context.Context, action Action, target string, no *refusal) error {
+	if gone := d.withdrawn(); gone != nil {
+		no = gone
+	}
 	decision := Decision{
 		Hand: d.caller.Hand, Subject: d.caller.Subject, Action: action,
 		Target: strconv.Quote(target[:min(len(target), maxTargetBytes)]), Allowed: no == nil,
@@ -73,6 +79,17 @@ func (d door) decide(ctx context.Context, action Action, target string, no *refu
 	}
 	if no != nil {
 		return fmt.Errorf("%s: %s: %w", action, no.reason, no.kind)
+	}
+	return nil
+}
+
+// withdrawn is the refusal of every call once the grant was taken back.
+func (d door) withdrawn() *refusal {
+	if d.caller.Withdrawn == nil {
+		return nil
+	}
+	if why := d.caller.Withdrawn(); why != "" {
+		return &refusal{abi.KindDisabled, why}
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func (f *Files) enter(ctx context.Context, action Action, name, filePath string)
 	case !fs.ValidPath(filePath) || strings.ContainsAny(filePath, "\x00\\"):
 		no = &refusal{abi.KindDenied, "the path is not a plain relative path"}
 	}
-	if use := (use{action, target}); no != nil || !f.used[use] {
+	if use := (use{action, target}); no != nil || !f.used[use] || f.door.withdrawn() != nil {
 		if len(f.used) < maxRemembered {
 			f.used[use] = true
 		}

@@ -60,6 +60,26 @@ func (l *Ledger) ForgetUser(ctx context.Context, user string) (f Forgotten, done
 	return f, done, nil
 }
 
+// ForgetValues deletes the values that a hand keeps, for whomever: a hand that takes
+// its name later is another one. What it did stays recorded.
+func (l *Ledger) ForgetValues(ctx context.Context, hand string) error {
+	err := l.apply(ctx, 0, func(ctx context.Context, tx *sql.Tx) (refused, err error) {
+		for _, statement := range []string{
+			"DELETE FROM kv WHERE owner IN (SELECT id FROM owners WHERE hand = ?)",
+			"DELETE FROM owners WHERE hand = ?",
+		} {
+			if _, err := tx.ExecContext(ctx, statement, hand); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("forget the values of hand %q: %w", hand, err)
+	}
+	return nil
+}
+
 // forget deletes what there is of one hand and one subject, and counts it.
 func (f *Forgotten) forget(ctx context.Context, tx *sql.Tx, hand, subject string) error {
 	for _, step := range []struct {

@@ -276,6 +276,9 @@ func (x *exchange) permit(query, ctx context.Context, n *hop) ([]netip.Addr, err
 	if no == nil {
 		no = x.refuse(n)
 	}
+	if gone := x.door.withdrawn(); gone != nil {
+		no = gone // before a name server is told of the host
+	}
 	var addrs []netip.Addr
 	var failed error
 	if no == nil {

@@ -2,6 +2,7 @@ package capability
 
 import (
 	"context"
+	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -311,6 +312,12 @@ func (l *Ledger) Subject(hand, user string) string {
 	mac := hmac.New(sha256.New, l.key)
 	mac.Write([]byte(hand + "\x00" + user))
 	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// LockKey is the key that seals what was agreed for hands. It belongs to this ledger
+// alone, and nothing else that is made of the ledger's secret tells it.
+func (l *Ledger) LockKey() ([]byte, error) {
+	return hkdf.Key(sha256.New, l.key, nil, "glovebox.lock", sha256.Size)
 }
 
 // RecordRun keeps one query. It does not wait for the disk. The time of the
