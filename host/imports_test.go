@@ -36,7 +36,7 @@ var forbidden = []struct {
 	{[]string{"host/gaps"}, []string{"host/...", "memory/...", "compaction/...", "net/http", "os/exec"}},
 	{[]string{"host/llm"}, []string{"memory/...", "compaction/...", "net/http", "database/sql"}},
 	{[]string{"host/capability"}, []string{"memory/...", "compaction/...", "host/sandbox/...", "host/registry/..."}},
-	{[]string{"host/registry"}, []string{"memory/...", "compaction/...", "host/capability/...", "host/llm/...", "net/http", "database/sql"}},
+	{[]string{"host/registry", "host/registry/lock"}, []string{"memory/...", "compaction/...", "host/capability/...", "host/llm/...", "net/http", "database/sql"}},
 	{[]string{"host/registry/source"}, []string{"memory/...", "compaction/...", "host/capability/...", "host/llm/...", "database/sql"}},
 	// What a hand has fetched carries no trace of ours.
 	{[]string{"host/capability", "host/sandbox/...", "memory/...", "compaction/..."}, []string{"go.opentelemetry.io/..."}},
