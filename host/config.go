@@ -32,6 +32,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/anthropic"
 	"github.com/gloveboxhq/glovebox/host/llm/openai"
+	"github.com/gloveboxhq/glovebox/host/registry/lock"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/tokenizer"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -52,6 +53,9 @@ type Config struct {
 	// registry.Self is this program, if its main function begins with
 	// registry.CompilerMain.
 	Compiler sandbox.Compiler `toml:"-"`
+	// Agreed is what was agreed for hands; nil means glovebox.lock beside the
+	// database, sealed by the ledger there.
+	Agreed *lock.File `toml:"-"`
 	// Model answers in place of the configured provider, if not nil.
 	LLM llm.Model `toml:"-"`
 	// Summarizer summarises in place of the one that belongs to the model, if
@@ -434,13 +438,14 @@ type SecretConfig struct {
 	Insecure bool   `toml:"insecure"`
 }
 
-func (g GrantConfig) http(asked manifest.Permission) (*capability.HTTPGrant, error) {
+// http returns the grant of requests. Load is that of capability.NewHTTPGrant.
+func (g GrantConfig) http(asked manifest.Permission, load capability.SecretLoader) (*capability.HTTPGrant, error) {
 	allowed := capability.HTTPConfig{Hosts: g.HTTP, AllowPrivate: g.AllowPrivate}
 	for _, name := range slices.Sorted(maps.Keys(g.Secrets)) {
 		c := g.Secrets[name]
 		allowed.Secrets = append(allowed.Secrets, capability.SecretBinding{Name: name, From: c.From, Host: c.Host, Header: c.Header, Format: c.Format, Insecure: c.Insecure})
 	}
-	return capability.NewHTTPGrant(capability.HTTPRequest{Hosts: asked.Hosts, Secrets: asked.Secrets}, allowed, nil)
+	return capability.NewHTTPGrant(capability.HTTPRequest{Hosts: asked.Hosts, Secrets: asked.Secrets}, allowed, load)
 }
 
 // LimitsConfig is [hands.NAME.limits]. Zero means the default.
@@ -870,40 +875,47 @@ func (c *Config) handUsers(h HandConfig) []string {
 
 func (c *Config) checkHands() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Hands)) {
-		h := c.Hands[name]
-		key := "hands." + name
-		if !manifest.ValidName(name) {
-			return fmt.Errorf("%s: a hand's name is 1 to 63 of a-z, 0-9 and -, not beginning with -", key)
-		}
-		if h.Unsigned && h.Digest == "" {
-			return fmt.Errorf(`%s.unsigned: add digest = "sha256:…" beside it, which glovebox hand inspect shows: the word is for one file`, key)
-		}
-		users := c.handUsers(h)
-		for _, user := range users {
-			if !c.knowsUser(user) {
-				return fmt.Errorf("%s.users: there is no user %q: add it under [[users]]", key, user)
-			}
-		}
-		if _, err := h.Limits.abi().WithDefaults(); err != nil {
-			return fmt.Errorf("%s.limits: %w", key, err)
-		}
-		if err := h.checkPrompts(key); err != nil {
+		if err := c.checkHand(name, c.Hands[name]); err != nil {
 			return err
 		}
-		if len(users) < 2 || h.Shared {
-			continue
+	}
+	return nil
+}
+
+// checkHand is Check of one hand.
+func (c *Config) checkHand(name string, h HandConfig) error {
+	key := "hands." + name
+	if !manifest.ValidName(name) {
+		return fmt.Errorf("%s: a hand's name is 1 to 63 of a-z, 0-9 and -, not beginning with -", key)
+	}
+	if h.Unsigned && h.Digest == "" {
+		return fmt.Errorf(`%s.unsigned: add digest = "sha256:…" beside it, which glovebox hand inspect shows: the word is for one file`, key)
+	}
+	users := c.handUsers(h)
+	for _, user := range users {
+		if !c.knowsUser(user) {
+			return fmt.Errorf("%s.users: there is no user %q: add it under [[users]]", key, user)
 		}
-		// What is one user's must not reach another by an oversight.
-		for _, root := range slices.Sorted(maps.Keys(h.Grant.Files)) {
-			// What a cleaned path has lost names nobody.
-			if !strings.Contains(filepath.Clean(h.Grant.Files[root]), userPlaceholder) {
-				return fmt.Errorf("%s.grant.files.%s: the path serves %d users and has no %s: put it in, or write shared = true", key, root, len(users), userPlaceholder)
-			}
+	}
+	if _, err := h.Limits.abi().WithDefaults(); err != nil {
+		return fmt.Errorf("%s.limits: %w", key, err)
+	}
+	if err := h.checkPrompts(key); err != nil {
+		return err
+	}
+	if len(users) < 2 || h.Shared {
+		return nil
+	}
+	// What is one user's must not reach another by an oversight.
+	for _, root := range slices.Sorted(maps.Keys(h.Grant.Files)) {
+		// What a cleaned path has lost names nobody.
+		if !strings.Contains(filepath.Clean(h.Grant.Files[root]), userPlaceholder) {
+			return fmt.Errorf("%s.grant.files.%s: the path serves %d users and has no %s: put it in, or write shared = true", key, root, len(users), userPlaceholder)
 		}
-		for _, k := range slices.Sorted(maps.Keys(h.Config)) {
-			if !ofEachUser(h.Config[k]) {
-				return fmt.Errorf("%s.config.%s: the value serves %d users and has no %s: put it in, or write shared = true", key, k, len(users), userPlaceholder)
-			}
+	}
+	for _, k := range slices.Sorted(maps.Keys(h.Config)) {
+		if !ofEachUser(h.Config[k]) {
+			return fmt.Errorf("%s.config.%s: the value serves %d users and has no %s: put it in, or write shared = true", key, k, len(users), userPlaceholder)
 		}
 	}
 	return nil

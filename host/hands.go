@@ -30,14 +30,25 @@ type hand struct {
 	users []string
 	http  *capability.HTTPGrant // nil if none
 	asks  []HandPermission
+	terms terms // without the module
 }
 
-// HandInfo tells of one configured hand.
+// HandInfo tells of one hand that is configured or installed.
 type HandInfo struct {
 	Name    string
 	Version string
 	Digest  string
 	Bundled bool
+	// Installed says that the module is kept beside glovebox.lock, Source where it
+	// came from, and AgreedAt when it was agreed to.
+	Installed bool
+	Source    string
+	AgreedAt  time.Time
+	// Disabled says why the hand is not asked, in the host's words; "" if it is. Of
+	// such a hand what its module says is told, and nothing is granted. Absent says
+	// that there is no module of its name at all.
+	Disabled string
+	Absent   bool
 	// Signer is who signed the module; nil if nobody did or it is bundled.
 	Signer      *registry.Signer
 	Description boundary.Content
@@ -90,7 +101,7 @@ func (h *Host) BundledHands() ([]HandInfo, error) {
 	}
 	var all []HandInfo
 	for _, info := range known {
-		if _, configured := set.hands[info.Name]; !configured {
+		if !set.knows(info.Name) {
 			info.Permissions = slices.Clone(info.Permissions)
 			all = append(all, info)
 		}
@@ -117,13 +128,22 @@ func bundledHand(name string) (HandInfo, error) {
 	if err != nil {
 		return HandInfo{}, err
 	}
+	info, err := infoOf(name, module)
+	info.Bundled = true
+	return info, err
+}
+
+// infoOf tells of a module of which nothing is granted.
+func infoOf(name string, module []byte) (HandInfo, error) {
 	outline, err := sandbox.Inspect(module)
 	if err != nil {
 		return HandInfo{}, err
 	}
-	m, err := manifest.Parse(outline.Manifest)
-	if err != nil {
-		return HandInfo{}, err
+	var m manifest.Manifest
+	if outline.Manifest != nil {
+		if m, err = manifest.Parse(outline.Manifest); err != nil {
+			return HandInfo{}, err
+		}
 	}
 	permissions, err := permissionsOf(name, m.Permissions, registry.Grant{}, nil)
 	if err != nil {
@@ -134,7 +154,7 @@ func bundledHand(name string) (HandInfo, error) {
 		return HandInfo{}, err
 	}
 	description, _ := boundary.Wrap(source, m.Description, reasonTokens)
-	return HandInfo{Name: name, Version: m.Version, Digest: outline.Digest, Bundled: true, Description: description, Permissions: permissions, Limits: abi.DefaultLimits()}, nil
+	return HandInfo{Name: name, Version: m.Version, Digest: outline.Digest, Description: description, Permissions: permissions, Limits: abi.DefaultLimits()}, nil
 }
 
 // permissionsOf holds what a manifest asks for against what is granted; rules are
@@ -178,19 +198,22 @@ func permissionsOf(name string, asks []manifest.Permission, grant registry.Grant
 	return all, nil
 }
 
-// Hands returns the configured hands by name.
+// Hands returns the hands that are configured or installed by name, those that are
+// disabled among them.
 func (h *Host) Hands() []HandInfo {
+	h.catchUp(h.ending)
 	var all []HandInfo
 	set, release := h.handSets.use()
 	defer release()
 	for _, name := range slices.Sorted(maps.Keys(set.hands)) {
 		k := set.hands[name]
 		info := HandInfo{
+			Installed: k.terms.installed, Source: k.terms.source, AgreedAt: k.terms.at,
 			Name: name, Version: k.Version(), Digest: k.Module().Digest(), Bundled: k.Bundled(),
 			Description: k.Description(), Users: slices.Clone(k.users),
 			Files: k.Grant().Files, KV: k.Grant().KV, LLM: k.Grant().LLM,
 			Permissions: slices.Clone(k.asks), Limits: k.Module().Limits(),
-			Prompts: maps.Clone(set.config.Hands[name].Prompts), FreePrompts: set.config.Hands[name].FreePrompts,
+			Prompts: maps.Clone(k.terms.config.Prompts), FreePrompts: k.terms.config.FreePrompts,
 		}
 		if signer, ok := k.Signer(); ok {
 			info.Signer = &signer
@@ -202,6 +225,12 @@ func (h *Host) Hands() []HandInfo {
 		}
 		all = append(all, info)
 	}
+	for _, off := range set.disabled {
+		info := off.info
+		info.Users, info.Permissions, info.Prompts = slices.Clone(info.Users), slices.Clone(info.Permissions), maps.Clone(info.Prompts)
+		all = append(all, info)
+	}
+	slices.SortFunc(all, func(a, b HandInfo) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -236,7 +265,7 @@ type HandQuery struct {
 
 // Query asks a hand one question in a fresh instance. It leaves one row in the
 // ledger and touches no session. The result is valid also when the error is
-// not nil; errors are those of sandbox.Module.Query, unknown_hand, and
+// not nil; errors are those of sandbox.Module.Query, unknown_hand, disabled, and
 // not_granted if the hand is not the user's.
 func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
 	set, release := h.handsFor(ctx)
@@ -246,15 +275,30 @@ func (h *Host) Query(ctx context.Context, q HandQuery) (sandbox.Result, error) {
 
 // queryOf is Query of one of a set, which the caller has.
 func (h *Host) queryOf(ctx context.Context, set *handSet, q HandQuery) (sandbox.Result, error) {
+	agreed := h.catchUp(ctx)
+	if set.state(q.Hand) != agreed.State(q.Hand) {
+		// A turn keeps the hands that it began with, but nothing that was taken back.
+		now, release := h.handSets.use()
+		defer release()
+		set = now
+	}
 	k, ok := set.hands[q.Hand]
-	ctx, ended := h.instruments.queries(ctx, q.Hand, ok)
+	off, known := set.disabled[q.Hand]
+	ctx, ended := h.instruments.queries(ctx, q.Hand, ok || known)
 	var result sandbox.Result
 	var err error
-	if ok {
+	switch {
+	case ok && k.terms.state != agreed.State(q.Hand):
+		err = &abi.Error{Hand: q.Hand, Kind: abi.KindDisabled, Text: "what was agreed for it has changed, and the hands could not be loaded again: the log says why"}
+	case ok:
 		result, err = h.query(ctx, q, k)
-	} else {
+	case known:
+		err = off.err()
+	case agreed.Err() != nil:
+		err = &abi.Error{Hand: q.Hand, Kind: abi.KindDisabled, Text: howToMend(q.Hand, agreed.Err())}
+	default:
 		err = &abi.Error{Hand: q.Hand, Kind: abi.KindUnknownHand,
-			Text: fmt.Sprintf("no such hand: configured are %v", slices.Sorted(maps.Keys(set.hands)))}
+			Text: fmt.Sprintf("no such hand: there are %v", slices.Sorted(maps.Keys(set.hands)))}
 	}
 	ended(result, err)
 	return result, err
@@ -286,7 +330,12 @@ func (h *Host) query(ctx context.Context, q HandQuery, k *hand) (sandbox.Result,
 			"the window ends before it begins: %s to %s", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339))}
 	}
 	subject := h.ledger.Subject(q.Hand, user.ID.String())
-	caller := capability.Caller{Hand: q.Hand, Subject: subject}
+	caller := capability.Caller{Hand: q.Hand, Subject: subject, Withdrawn: func() string {
+		if h.agreed.Read().State(q.Hand) != k.terms.state {
+			return "what was agreed for the hand has changed since the query began"
+		}
+		return ""
+	}}
 	files := capability.NewFiles(h.ledger, caller, forUser(k.Grant().Files, user.Name))
 	ports := sandbox.Ports{Files: files, Fixed: q.Fixed}
 	if k.Grant().KV {

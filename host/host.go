@@ -21,6 +21,7 @@ import (
 	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/llm"
+	"github.com/gloveboxhq/glovebox/host/registry/lock"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/sqlite"
@@ -36,6 +37,7 @@ type Host struct {
 	store      memory.Store           // sessions, users, summaries
 	ledger     *capability.Ledger     // what hands did and were refused
 	engine     *sandbox.Engine        // the boxes
+	agreed     *lock.File             // what the operator agreed to for hands
 	handSets   handSets               // the hands that may be asked
 	model      *measuredModel         // who answers
 	tools      []tool                 // what the model may call; set by New alone
@@ -55,6 +57,9 @@ type Host struct {
 	// one reload, at a time.
 	binding  sync.RWMutex
 	choosing keyedMutex[struct{}]
+	// refused is what the lock said when hands could not be loaded again by it;
+	// guarded by choosing.
+	refused *lock.Snapshot
 	// present are the users for whom something is done now, dreaming those for whom
 	// something is learned; wiping lets one wipe of a user at a time.
 	present, dreaming presence
@@ -160,7 +165,12 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	if err := h.bindAgents(ctx); err != nil {
 		return nil, err
 	}
-	hands, err := h.openHands(ctx, h.config)
+	if h.agreed = config.Agreed; h.agreed == nil {
+		if h.agreed, err = lockBeside(filepath.Dir(config.Store.Path), h.ledger); err != nil {
+			return nil, err
+		}
+	}
+	hands, err := h.openHands(ctx, h.config, h.agreed.Read())
 	if err != nil {
 		return nil, err
 	}

@@ -154,7 +154,9 @@ func (h *Host) gauge(ctx context.Context, o metric.Observer) error {
 			o.ObserveInt64(i.memoryRuns, int64(run.n), labels("kind", run.kind, "outcome", run.outcome))
 		}
 	}
-	o.ObserveInt64(i.hands, int64(len(h.Hands())))
+	set, release := h.handSets.use()
+	o.ObserveInt64(i.hands, int64(len(set.hands)))
+	release()
 	o.ObserveInt64(i.backgroundRuns, int64(h.background.Active()))
 	sessions := h.config.Store.Path
 	for database, path := range map[string]string{"sessions": sessions, "hands": filepath.Join(filepath.Dir(sessions), "hands.db")} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/host/registry/lock"
 	"github.com/gloveboxhq/glovebox/host/registry/signature"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
@@ -25,12 +26,15 @@ type handSet struct {
 	// config is the host's with the Hands, the Trust and the ContextSources of this
 	// set.
 	config Config
-	// trusted are the keys of config as they were read.
-	trusted map[string]signature.PublicKey
-	hands   map[string]*hand      // by the operator's names
-	tools   map[string]*handQuery // which have hands asked, by the user's name
-	asked   map[string]*handQuery // those whatever they cost a prompt, for users' own programs
-	owner   *handSets
+	// trusted are the keys of config as they were read, agreed is what the lock said
+	// when the set was made.
+	trusted  map[string]signature.PublicKey
+	agreed   *lock.Snapshot
+	hands    map[string]*hand         // by the operator's names
+	disabled map[string]*disabledHand // those that are not asked
+	tools    map[string]*handQuery    // which have hands asked, by the user's name
+	asked    map[string]*handQuery    // those whatever they cost a prompt, for users' own programs
+	owner    *handSets
 
 	// Guarded by owner.mu: uses is how many have the set, its place in the host
 	// included; freed says that its modules may be closed.
@@ -52,6 +56,22 @@ func (s *handSets) use() (_ *handSet, release func()) {
 	defer s.mu.Unlock()
 	s.current.uses++
 	return s.current, s.current.release
+}
+
+// knows reports whether a hand is configured or installed.
+func (set *handSet) knows(name string) bool {
+	return set.hands[name] != nil || set.disabled[name] != nil
+}
+
+// state is that of the lock which a hand was loaded by; "" for none.
+func (set *handSet) state(name string) string {
+	switch {
+	case set.hands[name] != nil:
+		return set.hands[name].terms.state
+	case set.disabled[name] != nil:
+		return set.disabled[name].state
+	}
+	return ""
 }
 
 // reuse keeps a set that was used before for longer. It reports false if that is
@@ -111,6 +131,7 @@ type pinnedKey struct{}
 // pinHands has everything that is done with a context ask the hands that are in
 // force now, until unpin is called.
 func (h *Host) pinHands(ctx context.Context) (_ context.Context, unpin func()) {
+	h.catchUp(ctx)
 	set, release := h.handSets.use()
 	return context.WithValue(ctx, pinnedKey{}, set), release
 }
@@ -125,10 +146,49 @@ func (h *Host) handsFor(ctx context.Context) (_ *handSet, release func()) {
 	return h.handSets.use()
 }
 
-// openHands loads the hands of a configuration. What is the same in the set in
-// force is not loaded again. When it fails, nothing is changed.
-func (h *Host) openHands(ctx context.Context, config Config) (_ *handSet, err error) {
-	set := &handSet{config: config, hands: map[string]*hand{}, owner: &h.handSets, uses: 1}
+// catchUp takes over what was agreed or taken back, by whatever process, since the
+// hands in force were loaded, and returns what the lock says. When the hands cannot
+// be loaded, those in force stay, of which none is asked whose entry has changed.
+func (h *Host) catchUp(ctx context.Context) *lock.Snapshot {
+	agreed := h.agreed.Read()
+	inForce := func() *lock.Snapshot {
+		h.handSets.mu.Lock()
+		defer h.handSets.mu.Unlock()
+		return h.handSets.current.agreed
+	}
+	if inForce() == agreed || h.ending.Err() != nil {
+		return agreed
+	}
+	unlock, err := h.choosing.lock(ctx, struct{}{})
+	if err != nil {
+		return agreed
+	}
+	defer unlock()
+	if agreed = h.agreed.Read(); inForce() == agreed || h.refused == agreed {
+		return agreed
+	}
+	// Who asks first may go away; the others have the hands too.
+	set, err := h.openHands(h.ending, h.Config(), agreed)
+	if err != nil {
+		if h.ending.Err() == nil {
+			h.refused = agreed
+			h.log.Error("what was agreed for hands has changed, and they cannot be loaded again: those whose entry changed are not asked", "error", err)
+		}
+		return agreed
+	}
+	old, release := h.handSets.use()
+	changed := differences(old, set)
+	release()
+	h.handSets.replace(set)
+	h.log.Info("what was agreed for hands is taken over", "added", changed.Added, "changed", changed.Changed, "removed", changed.Removed)
+	return agreed
+}
+
+// openHands loads the hands of a configuration, and those that were installed. What
+// is the same in the set in force is not loaded again. When it fails, nothing is
+// changed.
+func (h *Host) openHands(ctx context.Context, config Config, agreed *lock.Snapshot) (_ *handSet, err error) {
+	set := &handSet{config: config, agreed: agreed, hands: map[string]*hand{}, disabled: map[string]*disabledHand{}, owner: &h.handSets, uses: 1}
 	defer func() {
 		if err != nil {
 			set.release()
@@ -144,10 +204,22 @@ func (h *Host) openHands(ctx context.Context, config Config) (_ *handSet, err er
 		before, release = h.handSets.use()
 	}
 	defer release()
-	for _, name := range slices.Sorted(maps.Keys(config.Hands)) {
-		k, err := h.openHand(ctx, name, set, before)
+	names := slices.Collect(maps.Keys(config.Hands))
+	for _, name := range agreed.Names() {
+		if entry, _ := agreed.Entry(name); entry.Installed {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		k, off, err := h.openHand(ctx, name, set, before)
 		if err != nil {
 			return nil, err
+		}
+		if off != nil {
+			h.log.WarnContext(ctx, "a hand is disabled", "hand", name, "why", off.info.Disabled)
+			set.disabled[name] = off
+			continue
 		}
 		h.handSets.load(k.Hand)
 		set.hands[name] = k
@@ -161,30 +233,53 @@ func (h *Host) openHands(ctx context.Context, config Config) (_ *handSet, err er
 	return set, nil
 }
 
-// openHand opens a hand for a set that is being made.
-func (h *Host) openHand(ctx context.Context, name string, set, before *handSet) (*hand, error) {
-	config := set.config
-	c := config.Hands[name]
-	module, bundled, err := ModuleOf(c.Module, name)
+// openHand loads one hand, or tells why it is disabled: what is wrong with a hand that
+// has an entry in the lock concerns that hand alone.
+func (h *Host) openHand(ctx context.Context, name string, set, before *handSet) (*hand, *disabledHand, error) {
+	t, err := termsOf(name, set.config.Hands[name], h.agreed, set.agreed)
 	if err != nil {
-		return nil, fmt.Errorf("hands.%s.module: %w", name, err)
+		return nil, nil, err
 	}
-	var opened *registry.Hand
-	if have, ok := before.hands[name]; ok && have.Module().Digest() == sandbox.Digest(module) && reflect.DeepEqual(before.config.Hands[name], c) &&
-		(bundled || maps.Equal(before.trusted, set.trusted) && have.trustedAt(h.now())) {
-		opened = have.Hand
-	} else if opened, err = registry.Open(ctx, h.engine, registry.Request{
-		Name: name, Module: module, Bundled: bundled, Digest: c.Digest, Trusted: set.trusted, Unsigned: c.Unsigned, Now: h.now(),
-		Grant:  registry.Grant{Files: c.Grant.Files, HTTP: len(c.Grant.HTTP) > 0, KV: c.Grant.KV, LLM: c.Grant.LLM},
-		Config: c.Config, Limits: c.Limits.abi(),
-	}); err != nil {
+	users := set.config.handUsers(t.config)
+	if t.off != "" {
+		return nil, disable(name, t, users, t.off), nil
+	}
+	k, err := h.load(ctx, name, t, set, before)
+	if err != nil && t.state != "" && ctx.Err() == nil {
+		return nil, disable(name, t, users, err.Error()), nil
+	}
+	return k, nil, err
+}
+
+// load loads a hand with its terms.
+func (h *Host) load(ctx context.Context, name string, t terms, set, before *handSet) (*hand, error) {
+	// What was agreed may contradict what the configuration says of the same hand.
+	if err := set.config.checkHand(name, t.config); err != nil {
 		return nil, err
 	}
-	k, err := h.admit(ctx, name, opened, config)
+	var opened *registry.Hand
+	var err error
+	if have, ok := before.hands[name]; ok && have.Module().Digest() == sandbox.Digest(t.module) && reflect.DeepEqual(have.terms.config, t.config) &&
+		(t.bundled || maps.Equal(before.trusted, set.trusted) && have.trustedAt(h.now())) {
+		opened = have.Hand
+	} else if opened, err = registry.Open(ctx, h.engine, requestFor(name, t, set.trusted, h.now())); err != nil {
+		return nil, err
+	}
+	t.module = nil
+	k, err := h.admit(name, opened, t, set.config)
 	if err != nil && (before.hands[name] == nil || before.hands[name].Hand != opened) {
 		err = errors.Join(err, opened.Module().Close())
 	}
 	return k, err
+}
+
+func requestFor(name string, t terms, trusted map[string]signature.PublicKey, now time.Time) registry.Request {
+	c := t.config
+	return registry.Request{
+		Name: name, Module: t.module, Bundled: t.bundled, Digest: c.Digest, Trusted: trusted, Unsigned: c.Unsigned, Now: now,
+		Grant:  registry.Grant{Files: c.Grant.Files, HTTP: len(c.Grant.HTTP) > 0, KV: c.Grant.KV, LLM: c.Grant.LLM},
+		Config: c.Config, Limits: c.Limits.abi(),
+	}
 }
 
 // trustedAt reports whether what was found out about a hand's signature when it was
@@ -195,15 +290,15 @@ func (k *hand) trustedAt(now time.Time) bool {
 }
 
 // admit says for whom a hand that is open may be asked, and what it may reach.
-func (h *Host) admit(ctx context.Context, name string, opened *registry.Hand, config Config) (_ *hand, err error) {
-	c := config.Hands[name]
-	k := &hand{Hand: opened, users: config.handUsers(c)}
+func (h *Host) admit(name string, opened *registry.Hand, t terms, config Config) (_ *hand, err error) {
+	c := t.config
+	k := &hand{Hand: opened, users: config.handUsers(c), terms: t}
 	if opened.Grant().HTTP {
-		if k.http, err = c.Grant.http(opened.Permission(abi.CapabilityHTTP)); err != nil {
+		if k.http, err = c.Grant.http(opened.Permission(abi.CapabilityHTTP), nil); err != nil {
 			return nil, fmt.Errorf("hands.%s.grant: %w", name, err)
 		}
 		if len(c.Grant.Files) > 0 {
-			h.log.WarnContext(ctx, "a hand may read files and make requests: what it reads, it can send away", "hand", name)
+			h.log.Warn("a hand may read files and make requests: what it reads, it can send away", "hand", name)
 		}
 	} else if len(c.Grant.AllowPrivate)+len(c.Grant.Secrets) > 0 {
 		return nil, fmt.Errorf("hands.%s.grant: allow_private and secrets belong to http, which is not granted", name)
@@ -284,7 +379,7 @@ func (h *Host) ReloadFrom(ctx context.Context, read func() (Config, error)) (out
 	if err := next.Check(); err != nil {
 		return out, fmt.Errorf("reload: %w", err)
 	}
-	set, err := h.openHands(ctx, next)
+	set, err := h.openHands(ctx, next, h.agreed.Read())
 	if err != nil {
 		return out, fmt.Errorf("reload: %w", err)
 	}

@@ -111,7 +111,7 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 	case r.Digest != "" && r.Digest != outline.Digest:
 		return refuse(abi.KindNotGranted, "the module is not the one that was agreed to: its digest is %s, the configuration has %s; look at it with glovebox hand inspect, then change digest", outline.Digest, r.Digest)
 	case r.Digest == "" && !r.Bundled && !r.Grant.IsZero():
-		return refuse(abi.KindNotGranted, "a grant needs the module's digest beside it: add digest = %q", outline.Digest)
+		return refuse(abi.KindNotGranted, "a grant needs an agreement to the module: look at it with glovebox hand inspect, then agree with glovebox hand grant %s, or add digest = %q", r.Name, outline.Digest)
 	}
 	signer, err := r.signer()
 	if err != nil {
