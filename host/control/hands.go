@@ -17,10 +17,16 @@ import (
 // shownHand is host.HandInfo as JSON has it. What the manifest says is external
 // content, with its source.
 type shownHand struct {
-	Name        string            `json:"name"`
-	Version     string            `json:"version"`
-	Digest      string            `json:"digest"`
-	Bundled     bool              `json:"bundled"`
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	Digest    string `json:"digest"`
+	Bundled   bool   `json:"bundled"`
+	Installed bool   `json:"installed"`
+	// Source and AgreedAt are absent where nothing was agreed, Disabled for a hand
+	// that is asked.
+	Source      string            `json:"source,omitempty"`
+	AgreedAt    time.Time         `json:"agreed_at,omitzero"`
+	Disabled    string            `json:"disabled,omitempty"`
 	Description boundary.Content  `json:"description"`
 	Users       []string          `json:"users"`
 	Permissions []shownPermission `json:"permissions"`
@@ -53,6 +59,7 @@ type shownLimits struct {
 func showHand(h host.HandInfo, healths map[string]capability.Health) shownHand {
 	out := shownHand{
 		Name: h.Name, Version: h.Version, Digest: h.Digest, Bundled: h.Bundled, Description: h.Description,
+		Installed: h.Installed, Source: h.Source, AgreedAt: h.AgreedAt, Disabled: h.Disabled,
 		Users: append([]string{}, h.Users...), Permissions: []shownPermission{}, Prompts: h.Prompts, FreePrompts: h.FreePrompts,
 		Limits: shownLimits{h.Limits.Timeout, h.Limits.Fuel, h.Limits.MemoryBytes, h.Limits.OutputBytes, h.Limits.Calls, h.Limits.Concurrent},
 	}

@@ -124,6 +124,30 @@ func TestHands(t *testing.T) {
 	}
 }
 
+// A hand that is disabled is shown with the reason, which is told to the operator
+// alone; who asks it learns that it is disabled.
+func TestDisabledHand(t *testing.T) {
+	s := serve(t, func(up *setup) {
+		up.host.Hands = map[string]host.HandConfig{"gone": {Users: []string{"anna"}, Prompts: map[string]string{"today": "What is on today?"}}}
+	})
+	var h struct {
+		Disabled    string
+		Digest      string
+		Permissions []any
+	}
+	s.want(200, request{method: "GET", path: "/api/hands/gone", token: s.admin}).into(t, &h)
+	if !strings.Contains(h.Disabled, "glovebox hand install") || h.Digest != "" || h.Permissions == nil || len(h.Permissions) > 0 {
+		t.Errorf("%+v", h)
+	}
+	for _, token := range []string{s.byAnna, s.admin} {
+		var p struct{ Kind, Detail string }
+		s.want(403, request{method: "POST", path: "/api/users/default/hands/gone/query", token: token, body: `{"prompt":"today"}`}).into(t, &p)
+		if p.Kind != "disabled" || strings.Contains(p.Detail, "glovebox hand install") != (token == s.admin) {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 // U6, B8: the operator asks a hand anything, a user what the operator allows; what it
 // says is external content, framed, whatever it says.
 func TestQueryHand(t *testing.T) {

@@ -115,7 +115,7 @@ func handProblem(failed *abi.Error, said boundary.Content, admin bool) *problem 
 	switch failed.Kind {
 	case abi.KindUnknownHand:
 		status = http.StatusNotFound
-	case abi.KindNotGranted:
+	case abi.KindNotGranted, abi.KindDisabled:
 		status = http.StatusForbidden
 	case abi.KindBadRequest:
 		status = http.StatusBadRequest

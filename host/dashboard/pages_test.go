@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/control"
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -173,6 +174,20 @@ func checkPage(t testing.TB, path string, page got) {
 				t.Errorf("%s: %s names %q, which is not there", path, name, to)
 			}
 		}
+	}
+}
+
+// A hand that is disabled says so, and why, to the operator.
+func TestDisabledHandSaysWhy(t *testing.T) {
+	h := open(t, func(c *host.Config) { c.Hands = map[string]host.HandConfig{"gone": {}} })
+	b := h.as(t, h.anna, control.ScopeAdmin)
+	for _, path := range []string{"/hands", "/hands/gone"} {
+		page := b.get(path)
+		page.want(t, path, http.StatusOK)
+		if !strings.Contains(page.body, "Disabled: no hand of this name is bundled or installed") {
+			t.Errorf("%s: %s", path, page.body)
+		}
+		checkPage(t, path, page)
 	}
 }
 

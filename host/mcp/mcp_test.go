@@ -317,6 +317,22 @@ func TestHandList(t *testing.T) {
 	}
 }
 
+// A hand that is disabled is listed as such; why is not told.
+func TestHandListTellsOfDisabledHands(t *testing.T) {
+	s := serve(t, func(c *host.Config, _ *mcp.Config) {
+		c.Hands = map[string]host.HandConfig{"gone": {Users: []string{"anna"}, Prompts: map[string]string{"today": "What is on today?"}}}
+	})
+	result, err := s.pipe(s.anna.ID).CallTool(t.Context(), &sdk.CallToolParams{Name: "hand_list"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(result)
+	if text := result.Content[0].(*sdk.TextContent).Text; err != nil || !strings.HasPrefix(text, "gone:\n- disabled: ") ||
+		!strings.Contains(string(encoded), `"disabled":true`) || strings.Contains(string(encoded), "glovebox hand") {
+		t.Errorf("%s, %v", encoded, err)
+	}
+}
+
 // dream has the agent learn something of anna in a dream.
 func (s *system) dream(topics ...memory.NewTopic) {
 	s.t.Helper()

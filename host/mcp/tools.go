@@ -47,7 +47,8 @@ const handListOutput = `{
             "text": {"type": "string", "description": "How it begins."}
           },
           "required": ["prompt", "text"], "additionalProperties": false}},
-        "free_prompts": {"type": "boolean", "description": "Whether it takes a question in the caller's own words."}
+        "free_prompts": {"type": "boolean", "description": "Whether it takes a question in the caller's own words."},
+        "disabled": {"type": "boolean", "description": "Whether the operator has yet to agree to it: it is not asked. Absent if not."}
       },
       "required": ["hand", "description", "prompts", "free_prompts"], "additionalProperties": false}},
     "window": {"type": "object",
@@ -67,6 +68,7 @@ type listedHand struct {
 	Description string         `json:"description"`
 	Prompts     []listedPrompt `json:"prompts"`
 	FreePrompts bool           `json:"free_prompts"`
+	Disabled    bool           `json:"disabled,omitempty"`
 }
 
 type listedPrompt struct {
@@ -133,6 +135,8 @@ func (p *person) listHands(ctx context.Context, raw json.RawMessage) answer {
 func shownHand(info host.HandInfo) listedHand {
 	shown := listedHand{
 		Hand: info.Name, Description: info.Description.Shortened(shownTokens).Render(), Prompts: []listedPrompt{}, FreePrompts: info.FreePrompts,
+		// Why is the operator's business.
+		Disabled: info.Disabled != "",
 	}
 	for _, name := range slices.Sorted(maps.Keys(info.Prompts)) {
 		if len(shown.Prompts) == shownPrompts {
@@ -151,6 +155,9 @@ func shownHand(info host.HandInfo) listedHand {
 func (h listedHand) text() string {
 	var b strings.Builder
 	b.WriteString(h.Hand + ":\n")
+	if h.Disabled {
+		b.WriteString("- disabled: it is not asked before the operator agrees to it\n")
+	}
 	if h.Description != "" {
 		b.WriteString(h.Description + "\n")
 	}
