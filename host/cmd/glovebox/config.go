@@ -16,29 +16,39 @@ import (
 
 // tryOpen loads everything that a configuration names, with a data directory
 // that is thrown away, and looks at the directories that it grants.
-func tryOpen(ctx context.Context, config host.Config) error {
+// What it returns is worth a note.
+func tryOpen(ctx context.Context, config host.Config) (notes []string, err error) {
+	if config.Agreed, err = agreedBeside(ctx, config); err != nil {
+		return nil, err
+	}
 	temp, err := os.MkdirTemp("", "glovebox-check-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(temp)
 	config.Data, config.Store.Path = temp, ""
 	h, err := open(ctx, config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer h.Close()
 	for _, k := range h.Hands() {
+		if k.Absent {
+			return nil, fmt.Errorf("hands.%s: %s", k.Name, k.Disabled)
+		}
+		if k.Disabled != "" {
+			notes = append(notes, fmt.Sprintf("hand %s is disabled: %s", k.Name, printable(k.Disabled)))
+		}
 		for root, dir := range k.Files {
 			for _, user := range k.Users {
 				own := strings.ReplaceAll(dir, "{user}", user)
 				if info, err := os.Stat(own); err != nil || !info.IsDir() {
-					return fmt.Errorf("hands.%s.grant.files.%s: %s is not a directory that can be read", k.Name, root, own)
+					return nil, fmt.Errorf("hands.%s.grant.files.%s: %s is not a directory that can be read", k.Name, root, own)
 				}
 			}
 		}
 	}
-	return h.Close()
+	return notes, h.Close()
 }
 
 // reloadable is the part of a configuration that needs no restart.
@@ -56,10 +66,11 @@ func (a *app) configCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := tryOpen(c.Context(), config); err != nil {
+			disabled, err := tryOpen(c.Context(), config)
+			if err != nil {
 				return err
 			}
-			notes := config.Notes()
+			notes := append(config.Notes(), disabled...)
 			hands := slices.Sorted(maps.Keys(config.Hands))
 			if a.asJSON {
 				return a.printJSON(struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,7 +20,9 @@ import (
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
+	"github.com/gloveboxhq/glovebox/host/datafile"
 	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/host/registry/lock"
 	"github.com/gloveboxhq/glovebox/host/registry/signature"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
@@ -34,7 +37,7 @@ func (a *app) hand() *cobra.Command {
 		a.handInspect(), a.handQuery(), a.handEmbed(),
 		a.handKeygen(), a.handSign(), a.handVerify(),
 		a.handPush(), a.handPull(),
-		a.handList(),
+		a.handInstall(), a.handGrant(), a.handRevoke(), a.handRemove(), a.handList(),
 	)
 }
 
@@ -463,7 +466,7 @@ func (g grantFlags) config() (host.GrantConfig, error) {
 		if !ok || root == "" || dir == "" {
 			return grant, usagef("--files %q: write ROOT=DIR, such as calendars=/home/me/calendars", f)
 		}
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		if info, err := os.Stat(dir); !strings.Contains(dir, "{user}") && (err != nil || !info.IsDir()) {
 			return grant, fmt.Errorf("--files %s: %s is not a directory that can be read", root, dir)
 		}
 		var err error
@@ -606,12 +609,19 @@ func parseTime(text string) (time.Time, error) {
 
 // listedHand is one row of hand list.
 type listedHand struct {
-	Name        string `json:"name"`
-	Version     string `json:"version,omitempty"`
-	Configured  bool   `json:"configured"`
-	Bundled     bool   `json:"bundled"`
-	Digest      string `json:"digest"`
-	Description string `json:"description,omitempty"`
+	Name       string `json:"name"`
+	Version    string `json:"version,omitempty"`
+	Configured bool   `json:"configured"`
+	Installed  bool   `json:"installed"`
+	Bundled    bool   `json:"bundled"`
+	// Disabled says why it is not asked.
+	Disabled string `json:"disabled,omitempty"`
+	// Granted are the capabilities that it has.
+	Granted     []string `json:"granted"`
+	Source      string   `json:"source,omitempty"`
+	AgreedAt    string   `json:"agreed_at,omitempty"`
+	Digest      string   `json:"digest"`
+	Description string   `json:"description,omitempty"`
 	// SignedBy is the configuration's name for the trusted key that signed it.
 	SignedBy  string   `json:"signed_by,omitempty"`
 	Users     []string `json:"users,omitempty"`
@@ -619,6 +629,26 @@ type listedHand struct {
 	Failed    int      `json:"failed"`
 	LastRun   string   `json:"last_run,omitempty"`
 	LastError string   `json:"last_error,omitempty"`
+}
+
+// agreedBeside is what was agreed for the hands of a configuration. Where there is no
+// ledger yet, nothing was agreed here.
+func agreedBeside(ctx context.Context, config host.Config) (*lock.File, error) {
+	database, err := config.DatabasePath()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(database)
+	path := filepath.Join(dir, "hands.db")
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return lock.New(dir, []byte(rand.Text())), nil
+	}
+	ledger, err := capability.OpenLedger(ctx, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ledger.LockKey()
+	return lock.New(dir, key), errors.Join(err, ledger.Close())
 }
 
 // healthOf reads what hands.db tells of the hands; nothing if there is none.
@@ -641,7 +671,7 @@ func healthOf(ctx context.Context, config host.Config) (map[string]capability.He
 
 func (a *app) handList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the configured and the bundled hands", Args: cobra.NoArgs,
+		Use: "list", Short: "List the installed, the configured and the bundled hands", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			config, err := a.config()
 			if err != nil {
@@ -649,6 +679,9 @@ func (a *app) handList() *cobra.Command {
 			}
 			healths, err := healthOf(c.Context(), config)
 			if err != nil {
+				return err
+			}
+			if config.Agreed, err = agreedBeside(c.Context(), config); err != nil {
 				return err
 			}
 			// The hands are loaded beside a database that may be in use.
@@ -665,8 +698,17 @@ func (a *app) handList() *cobra.Command {
 			defer h.Close()
 			all := []listedHand{}
 			for _, k := range h.Hands() {
-				row := listedHand{Name: k.Name, Version: k.Version, Configured: true, Bundled: k.Bundled, Digest: k.Digest,
-					Description: boundary.Neutral(k.Description), Users: k.Users}
+				_, configured := config.Hands[k.Name]
+				row := listedHand{Name: k.Name, Version: k.Version, Configured: configured, Installed: k.Installed, Bundled: k.Bundled, Digest: k.Digest,
+					Disabled: k.Disabled, Granted: []string{}, Source: plain(k.Source), Description: boundary.Neutral(k.Description), Users: k.Users}
+				for _, p := range k.Permissions {
+					if p.Granted {
+						row.Granted = append(row.Granted, string(p.Capability))
+					}
+				}
+				if !k.AgreedAt.IsZero() {
+					row.AgreedAt = k.AgreedAt.Format(time.RFC3339)
+				}
 				if k.Signer != nil {
 					row.SignedBy = k.Signer.Name
 				}
@@ -689,15 +731,24 @@ func (a *app) handList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				all = append(all, listedHand{Name: name, Version: seen.Manifest.Version, Bundled: true, Digest: seen.Digest, Description: seen.Manifest.Description})
+				all = append(all, listedHand{Name: name, Version: seen.Manifest.Version, Bundled: true, Digest: seen.Digest, Granted: []string{}, Description: seen.Manifest.Description})
 			}
 			if a.asJSON {
 				return a.printJSON(all)
 			}
 			for _, row := range all {
 				state := "not configured"
-				if row.Configured {
+				switch {
+				case row.Disabled != "":
+					state = "disabled: " + printable(row.Disabled)
+				case row.Configured || row.Installed:
 					state = fmt.Sprintf("for %s; %d of the last %d runs failed", strings.Join(row.Users, ", "), row.Failed, row.Runs)
+					if len(row.Granted) > 0 {
+						state = "may " + strings.Join(row.Granted, ", ") + "; " + state
+					}
+				}
+				if row.Installed {
+					state = "installed; " + state
 				}
 				if row.SignedBy != "" {
 					state += "; signed by " + row.SignedBy
@@ -759,26 +810,13 @@ func embed(module, document []byte, m manifest.Manifest) (embedded []byte, seen 
 	return embedded, seen, nil
 }
 
-// replaceFile leaves either the old file or the new one, whatever happens.
+// replaceFile leaves either the old file or the new one, whatever happens. Of a link
+// it replaces what that leads to.
 func replaceFile(path string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), ".glovebox-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer os.Remove(temp.Name())
-	if _, err := temp.Write(data); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), temp.Close())
-	}
-	if err := temp.Chmod(0o644); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), temp.Close())
-	}
-	if err := errors.Join(temp.Sync(), temp.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Rename(temp.Name(), path); err != nil {
+	if err := datafile.Replace(path, data, 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -11,8 +11,16 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/plugins"
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
 )
+
+// TestMain lets this program be the compiler of the commands that tests run in it.
+func TestMain(m *testing.M) {
+	registry.CompilerMain()
+	os.Exit(m.Run())
+}
 
 // The scripts drive the binary as a person would; several of their lines are
 // hostile.
@@ -22,6 +30,14 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	injector, err := build.Hand(t.Context(), filepath.Join("..", "..", "testdata", "injector"), build.Reactor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper, err := build.Hand(t.Context(), filepath.Join("..", "..", "capability", "testdata", "keeper"), build.Reactor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := plugins.Module("calendar")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +52,8 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signing := documented(t, filepath.Join("..", "..", "..", "docs", "signing.md"))
+	signing := documented(t, filepath.Join("..", "..", "..", "docs", "signing.md"), "")
+	installing := documented(t, filepath.Join("..", "..", "..", "docs", "operating.md"), "Installing hands")
 	// All scripts share one compilation cache, as the commands of one user do.
 	cache := t.TempDir()
 	testscript.Run(t, testscript.Params{
@@ -47,7 +64,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CACHE_HOME", cache)
 			env.Setenv("DEMO", demo)
 			env.Setenv("TZ", "UTC")
-			for name, content := range map[string][]byte{"hand.wasm": guest, "injector.wasm": injector, "signing.sh": signing} {
+			for name, content := range map[string][]byte{"hand.wasm": guest, "injector.wasm": injector, "signing.sh": signing, "installing.sh": installing, "keeper.wasm": keeper, "reader.wasm": reader} {
 				if err := os.WriteFile(filepath.Join(env.WorkDir, name), content, 0o600); err != nil {
 					return err
 				}
@@ -59,14 +76,20 @@ func TestScripts(t *testing.T) {
 
 var fenced = regexp.MustCompile("(?ms)^( *)```(sh|toml)\n(.*?)^ *```$")
 
-// documented makes a shell script of the blocks of a page: commands as they stand, and
+// documented makes a shell script of the blocks of a page, or of one section of it: commands as they stand, and
 // configuration for the end of the file, with the key of acme.pub and the digest of
 // homemade.wasm where the page has dots.
-func documented(t *testing.T, page string) []byte {
+func documented(t *testing.T, page, section string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if section != "" {
+		_, after, found := bytes.Cut(text, []byte("\n## "+section+"\n"))
+		if text, _, _ = bytes.Cut(after, []byte("\n## ")); !found {
+			t.Fatalf("%s has no section %q", page, section)
+		}
 	}
 	script := []byte("set -eu\n")
 	for _, block := range fenced.FindAllSubmatch(text, -1) {
