@@ -154,7 +154,7 @@ func printsAsDocumented(t *testing.T, program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(page), "\n```\n")
+	_, after, _ := strings.Cut(string(page), "\n```text\n")
 	block, _, found := strings.Cut(after, "```")
 	if !found || !strings.Contains(block, "FAIL") {
 		t.Fatalf("the page shows no output: %q", block)
