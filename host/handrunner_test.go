@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/conformance"
 	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
@@ -90,5 +92,24 @@ func TestHandRunner(t *testing.T) {
 	}
 	if _, err := h.HandRunner(t.Context(), "other"); !errors.Is(err, abi.KindUnknownHand) {
 		t.Errorf("a hand that is not there: %v", err)
+	}
+}
+
+// What the manifest asks for of the model, 256 tokens, bounds its answers to one query,
+// whatever the reply may have.
+func TestAManifestBoundsWhatTheModelAnswers(t *testing.T) {
+	var asked []int
+	answers := &model{}
+	answers.answer = func(context.Context) (llm.Response, error) {
+		asked = append(asked, answers.last.MaxOutputTokens)
+		return llm.Response{Text: strings.Repeat("word", answers.last.MaxOutputTokens), OutputTokens: answers.last.MaxOutputTokens}, nil
+	}
+	h := open(t, host.Config{LLM: answers, Hands: map[string]host.HandConfig{"sample": sampleHand(t, "192.0.2.1:1")}})
+	result, err := h.Query(t.Context(), host.HandQuery{Hand: "sample", Prompt: strings.Repeat("ask words\n", 6), MaxTokens: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(asked) != "[64 64 64 64]" || strings.Count(result.Reply.Render(), "error: quota_exceeded") != 2 {
+		t.Errorf("the model was asked for %v tokens: %s", asked, result.Reply.Render())
 	}
 }

@@ -44,8 +44,9 @@ type Permission struct {
 	// Reason is shown to the operator word for word.
 	Reason string `toml:"reason"`
 	// Hosts is the scope of http: rules for requests, or abi.AnyHost alone. Paths are
-	// the names of the roots of files, Secrets the names that the operator binds,
-	// MaxTokens is the scope of llm.
+	// the names of the roots of files, Secrets the names that the operator binds.
+	// MaxTokens is the scope of llm: the output tokens of all that the model answers
+	// in one query; zero leaves that to the query.
 	Hosts     []string `toml:"hosts"`
 	Paths     []string `toml:"paths"`
 	Secrets   []string `toml:"secrets"`
@@ -159,6 +160,9 @@ func (p Permission) check() error {
 		if set.used && p.Capability != set.of {
 			return fmt.Errorf("%s belongs to capability %q, not %q", scope, set.of, p.Capability)
 		}
+	}
+	if p.MaxTokens < 0 {
+		return fmt.Errorf("max_tokens = %d: at least 1, or leave it out", p.MaxTokens)
 	}
 	if p.Capability == abi.CapabilityFiles && len(p.Paths) == 0 {
 		return fmt.Errorf(`capability "files" needs paths: the names of the folders that it reads`)

@@ -76,6 +76,7 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown capability", head + "[[permissions]]\ncapability = \"shell\"\nreason = \"r\"", "shell"},
 		{"no reason", head + "[[permissions]]\ncapability = \"http\"\nhosts = [\"a.example\"]", "reason"},
 		{"scope of another capability", head + "[[permissions]]\ncapability = \"kv\"\nreason = \"r\"\nhosts = [\"a.example\"]", "hosts belongs to"},
+		{"fewer tokens than none", head + "[[permissions]]\ncapability = \"llm\"\nreason = \"r\"\nmax_tokens = -1", "max_tokens = -1"},
 		{"any host and another", head + "[[permissions]]\ncapability = \"http\"\nreason = \"r\"\nhosts = [\"*\", \"https://a.example\"]", "stands alone"},
 		{"files without paths", head + "[[permissions]]\ncapability = \"files\"\nreason = \"r\"", "paths"},
 		{"twice", head + strings.Repeat("[[permissions]]\ncapability = \"kv\"\nreason = \"r\"\n", 2), "twice"},

@@ -139,7 +139,8 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 	if err != nil {
 		return nil, &abi.Error{Hand: r.Name, Kind: abi.KindBadRequest, Text: "unusable configuration", Err: err}
 	}
-	module, err := engine.Load(ctx, r.Module, sandbox.Options{Name: r.Name, Limits: orWish(r.Limits, m.Limits.Wish()), Granted: r.Grant.capabilities(), Trusted: r.Bundled})
+	asksModel, _ := m.Permission(abi.CapabilityLLM)
+	module, err := engine.Load(ctx, r.Module, sandbox.Options{Name: r.Name, Limits: orWish(r.Limits, m.Limits.Wish()), Granted: r.Grant.capabilities(), ModelTokens: asksModel.MaxTokens, Trusted: r.Bundled})
 	if err != nil {
 		return nil, err
 	}

@@ -414,7 +414,11 @@ func (c *call) kvList(ctx context.Context, r abi.KVListRequest) ([]byte, error) 
 func (c *call) llmComplete(ctx context.Context, r abi.LLMCompleteRequest) ([]byte, error) {
 	limits := c.module.limits
 	input := tokens.Estimate(r.System) + tokens.Estimate(r.Prompt)
-	left := c.maxOutputTokens - c.llmOutput
+	left := c.maxOutputTokens
+	if most := c.module.modelTokens; most > 0 {
+		left = min(left, most)
+	}
+	left -= c.llmOutput
 	switch {
 	case c.ports.LLM == nil:
 		return nil, abi.KindNotGranted

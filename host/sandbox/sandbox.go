@@ -146,6 +146,9 @@ type Options struct {
 	Limits abi.Limits
 	// Granted lists the capabilities that the module may import.
 	Granted []abi.Capability
+	// ModelTokens bounds what the model answers in one query, all together, in output
+	// tokens; zero leaves that to the query's MaxOutputTokens, which bounds it too.
+	ModelTokens int
 	// Trusted lets the module be compiled in this process, whatever that
 	// takes: it is part of the program.
 	Trusted bool
@@ -154,15 +157,17 @@ type Options struct {
 // Module is an admitted and compiled module. It is safe for concurrent use and
 // belongs to its engine, whose Close frees it.
 type Module struct {
-	engine   *Engine
-	name     string
-	source   boundary.Source
-	digest   string
-	profile  Profile
-	limits   abi.Limits
-	cache    wazero.CompilationCache
-	runtime  wazero.Runtime
-	compiled wazero.CompiledModule
+	engine  *Engine
+	name    string
+	source  boundary.Source
+	digest  string
+	profile Profile
+	limits  abi.Limits
+	// modelTokens is Options.ModelTokens.
+	modelTokens int
+	cache       wazero.CompilationCache
+	runtime     wazero.Runtime
+	compiled    wazero.CompiledModule
 	// config is what each instance begins with; usesWASI tells whether it
 	// needs more.
 	config   wazero.ModuleConfig
@@ -198,7 +203,7 @@ func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Mod
 	if err != nil {
 		return fail(abi.KindBadModule, "unusable limits", err)
 	}
-	m := &Module{engine: e, name: options.Name, source: source, limits: limits, slots: semaphore.NewWeighted(int64(limits.Concurrent))}
+	m := &Module{engine: e, name: options.Name, source: source, limits: limits, modelTokens: options.ModelTokens, slots: semaphore.NewWeighted(int64(limits.Concurrent))}
 	if err := m.load(ctx, module, options); err != nil {
 		_ = m.free()
 		if refusal, ok := errors.AsType[*abi.Error](err); ok {
