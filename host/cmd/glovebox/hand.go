@@ -66,6 +66,20 @@ type permission struct {
 	Reason     string         `json:"reason,omitempty"`
 	Paths      []string       `json:"paths,omitempty"`
 	Hosts      []string       `json:"hosts,omitempty"`
+	Secrets    []string       `json:"secrets,omitempty"`
+	MaxTokens  int            `json:"max_tokens,omitempty"`
+}
+
+// String is the permission on one line.
+func (p permission) String() string {
+	scope := slices.Concat(p.Paths, p.Hosts)
+	for _, secret := range p.Secrets {
+		scope = append(scope, "secret "+secret)
+	}
+	if p.MaxTokens > 0 {
+		scope = append(scope, fmt.Sprintf("%d tokens", p.MaxTokens))
+	}
+	return strings.TrimSpace(string(p.Capability) + " " + strings.Join(scope, ", "))
 }
 
 type memoryPages struct {
@@ -194,7 +208,8 @@ func inspect(module []byte) (inspection, error) {
 	for _, c := range outline.Permissions {
 		p := permission{Capability: c}
 		if asked, ok := m.Permission(c); ok {
-			p.Reason, p.Paths, p.Hosts = plain(asked.Reason), asked.Paths, asked.Hosts
+			p.Reason, p.Paths, p.MaxTokens = plain(asked.Reason), asked.Paths, asked.MaxTokens
+			p.Hosts, p.Secrets = allPlain(asked.Hosts), allPlain(asked.Secrets)
 		}
 		seen.Permissions = append(seen.Permissions, p)
 	}
@@ -211,6 +226,14 @@ func inspect(module []byte) (inspection, error) {
 func plain(text string) string {
 	content, _ := boundary.Wrap(boundary.Source{}, text, 500)
 	return strings.ReplaceAll(boundary.Neutral(content), "\n", " ")
+}
+
+func allPlain(texts []string) []string {
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = plain(text)
+	}
+	return shown
 }
 
 func (a *app) printInspection(s inspection) {
@@ -250,7 +273,7 @@ func (a *app) printInspection(s inspection) {
 		a.printf("permissions none: it can only read its query and answer\n")
 	}
 	for _, p := range s.Permissions {
-		a.printf("permission  %s %s\n            %s\n", p.Capability, strings.Join(append(p.Paths, p.Hosts...), ", "), p.Reason)
+		a.printf("permission  %s\n            %s\n", p, p.Reason)
 	}
 	if s.Admitted {
 		a.printf("admitted    yes\n")

@@ -271,7 +271,7 @@ func show(w io.Writer, p *host.Proposal) {
 		line("asks for", "nothing: it can only read its query and answer")
 	}
 	for _, asked := range p.Permissions {
-		line("asks for", "%s %s", asked.Capability, strings.ReplaceAll(boundary.Neutral(asked.Asked), "\n", ", "))
+		line("asks for", "%s", strings.TrimSpace(string(asked.Capability)+" "+strings.ReplaceAll(boundary.Neutral(asked.Asked), "\n", ", ")))
 		line("", "because: %s", strings.ReplaceAll(boundary.Neutral(asked.Reason), "\n", " "))
 	}
 	if p.Asks(abi.CapabilityFiles) && p.Asks(abi.CapabilityHTTP) {
