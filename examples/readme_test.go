@@ -72,6 +72,25 @@ func main() {
 	}
 }
 
+func TestReadmeHand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program and a hand")
+	}
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("there is no sh")
+	}
+	bin := t.TempDir()
+	if output, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "glovebox"), "../host/cmd/glovebox").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, output)
+	}
+	command := exec.CommandContext(t.Context(), "sh", "-e", "-c", wayIn(t, "sh", "hand new"))
+	command.Dir = t.TempDir()
+	command.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	if output, err := command.CombinedOutput(); err != nil || !strings.Contains(string(output), "checks, 0 failed") {
+		t.Errorf("%v:\n%s", err, output)
+	}
+}
+
 // Only the port is another one, for somebody may be at the standard one.
 func TestReadmeGateway(t *testing.T) {
 	for _, needed := range []string{"sh", "curl"} {
