@@ -34,13 +34,13 @@ var (
 // installed.
 var samples = []struct {
 	language string
-	build    func(t *testing.T) ([]byte, error)
+	build    func(t testing.TB) ([]byte, error)
 	maxBytes int
 }{
-	{"go", func(t *testing.T) ([]byte, error) { return golang.Hand(t.Context(), "hand-go", golang.Reactor) }, 4 << 20},
-	{"rust", func(t *testing.T) ([]byte, error) { return rust.Hand(t.Context(), "hand-rust") }, 128 << 10},
-	{"c", func(t *testing.T) ([]byte, error) { return c.Hand(t.Context(), "hand-c", c.Reactor) }, 64 << 10},
-	{"assemblyscript", func(t *testing.T) ([]byte, error) {
+	{"go", func(t testing.TB) ([]byte, error) { return golang.Hand(t.Context(), "hand-go", golang.Reactor) }, 4 << 20},
+	{"rust", func(t testing.TB) ([]byte, error) { return rust.Hand(t.Context(), "hand-rust") }, 128 << 10},
+	{"c", func(t testing.TB) ([]byte, error) { return c.Hand(t.Context(), "hand-c", c.Reactor) }, 64 << 10},
+	{"assemblyscript", func(t testing.TB) ([]byte, error) {
 		return assemblyscript.Hand(t.Context(), "hand-assemblyscript", t.Output())
 	}, 128 << 10},
 }
@@ -48,19 +48,48 @@ var samples = []struct {
 func TestSamples(t *testing.T) {
 	for _, sample := range samples {
 		t.Run(sample.language, func(t *testing.T) {
-			module, err := sample.build(t)
-			if errors.Is(err, exec.ErrNotFound) {
-				t.Skipf("install what builds it: %v", err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			module = withManifest(t, module)
+			module := buildSample(t, sample.build)
 			if len(module) > sample.maxBytes {
 				t.Errorf("the module is %d bytes, more than %d", len(module), sample.maxBytes)
 			}
 			t.Logf("%d bytes", len(module))
 			check(t, module)
+		})
+	}
+}
+
+// buildSample returns a sample with its manifest.
+func buildSample(t testing.TB, build func(testing.TB) ([]byte, error)) []byte {
+	t.Helper()
+	module, err := build(t)
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skipf("install what builds it: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return withManifest(t, module)
+}
+
+// BenchmarkSample asks the sample of each language what costs it least, as the box is
+// shipped: a fresh instance for each query, metered, all limits on.
+func BenchmarkSample(b *testing.B) {
+	for _, sample := range samples {
+		b.Run("language="+sample.language, func(b *testing.B) {
+			module := buildSample(b, sample.build)
+			loaded := load(b, module)
+			query := abi.Query{Prompt: "say hello", Timezone: "UTC", MaxOutputTokens: 100}
+			b.ResetTimer()
+			var fuel int64
+			for b.Loop() {
+				result, err := loaded.Query(b.Context(), query, sandbox.Ports{})
+				if err != nil || result.Reply.Tokens() != 2 {
+					b.Fatalf("%d tokens, %v", result.Reply.Tokens(), err)
+				}
+				fuel = result.Fuel
+			}
+			b.ReportMetric(float64(len(module)), "module-B")
+			b.ReportMetric(float64(fuel), "fuel/op")
 		})
 	}
 }
@@ -81,7 +110,7 @@ func TestSampleFile(t *testing.T) {
 }
 
 // withManifest embeds sample.toml.
-func withManifest(t *testing.T, module []byte) []byte {
+func withManifest(t testing.TB, module []byte) []byte {
 	t.Helper()
 	document, err := os.ReadFile("sample.toml")
 	if err != nil {
@@ -194,9 +223,9 @@ func checkHand(t *testing.T, module []byte, run conformance.Runner) {
 
 // load gives the module all it may import; what a case does not have is not
 // granted all the same.
-func load(t *testing.T, module []byte) *sandbox.Module { return loadWith(t, module, abi.Limits{}) }
+func load(t testing.TB, module []byte) *sandbox.Module { return loadWith(t, module, abi.Limits{}) }
 
-func loadWith(t *testing.T, module []byte, limits abi.Limits) *sandbox.Module {
+func loadWith(t testing.TB, module []byte, limits abi.Limits) *sandbox.Module {
 	t.Helper()
 	engine, err := sandbox.New(sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	if err != nil {
