@@ -20,8 +20,9 @@ const DefaultTokens = 1_000
 
 // Entry is one item of a list. Long and Short begin with Brief and say more;
 // both may be empty, where there is no more to say or no way to say less of it.
-// Each begins with a line break.
-type Entry struct{ Brief, Short, Long string }
+// Each begins with a line break. Entries of one Group, unless it is "", stand
+// together below it, one line without a line break, in their order.
+type Entry struct{ Brief, Short, Long, Group string }
 
 // List is a reply: a heading, entries with the most important first, and a foot
 // about what was not read.
@@ -55,8 +56,17 @@ func (l List) Within(most int) string {
 	}
 	more := func(n int) string { return fmt.Sprintf("\n… and %d more", n) }
 	total := 0
-	for _, e := range l.Entries {
+	lines := make([]int, len(l.Entries)) // the tokens of each, at its shortest
+	grouped := map[string]int{"": 0}
+	for i, e := range l.Entries {
+		lines[i] = tokens.Estimate(e.Brief)
 		total += tokens.Estimate(e.longest())
+		if _, seen := grouped[e.Group]; !seen {
+			grouped[e.Group] = len(grouped)
+			group := tokens.Estimate(groupLine(e.Group))
+			lines[i] += group
+			total += group
+		}
 	}
 	if total > left || l.Unlisted > 0 {
 		left -= tokens.Estimate(more(len(l.Entries) + l.Unlisted))
@@ -64,8 +74,8 @@ func (l List) Within(most int) string {
 
 	shown, size := 0, 0
 	takeLines := func(limit int) {
-		for shown < len(l.Entries) && size+tokens.Estimate(l.Entries[shown].Brief) <= limit {
-			size += tokens.Estimate(l.Entries[shown].Brief)
+		for shown < len(l.Entries) && size+lines[shown] <= limit {
+			size += lines[shown]
 			shown++
 		}
 	}
@@ -96,8 +106,19 @@ func (l List) Within(most int) string {
 	if len(words) > 0 {
 		b.WriteString("\n")
 	}
-	for _, w := range words {
-		b.WriteString(w)
+	order := make([]int, len(words))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return grouped[l.Entries[a].Group] - grouped[l.Entries[b].Group] })
+	group := ""
+	for n, i := range order {
+		if g := l.Entries[i].Group; g != group {
+			group = g
+			// The first follows the empty line below the heading.
+			b.WriteString(groupLine(g)[min(1, max(0, 1-n)):])
+		}
+		b.WriteString(words[i])
 	}
 	if rest := len(l.Entries) + l.Unlisted - shown; rest > 0 && left >= 0 {
 		b.WriteString(more(rest))
@@ -105,6 +126,9 @@ func (l List) Within(most int) string {
 	b.WriteString(foot)
 	return b.String()
 }
+
+// groupLine is the line above the entries of a group, after an empty one.
+func groupLine(group string) string { return "\n\n" + group }
 
 func (e Entry) longest() string {
 	if e.Long != "" {

@@ -90,6 +90,40 @@ func TestWithin(t *testing.T) {
 	}
 }
 
+// TestGroups: what has room is chosen by the order of the entries, and stands by
+// groups, each below its line.
+func TestGroups(t *testing.T) {
+	list := compose.List{Heading: "Heading"}
+	for i := range 12 {
+		brief := fmt.Sprintf("\n- entry %02d", i)
+		list.Entries = append(list.Entries, compose.Entry{Brief: brief, Long: brief + strings.Repeat(" long", 20), Group: fmt.Sprintf("Group %c, which has a line of its own:", 'A'+i%3)})
+	}
+	for limit := 1; limit < 600; limit++ {
+		reply := list.Within(limit)
+		if n := tokens.Estimate(reply); n > limit {
+			t.Fatalf("limit %d: %d tokens: %q", limit, n, reply)
+		}
+		shown := strings.Count(reply, "\n- entry")
+		if groups := strings.Count(reply, "\nGroup"); groups != min(shown, 3) || strings.Contains(reply, "\n\n\n") {
+			t.Fatalf("limit %d: %d entries in %d groups: %q", limit, shown, groups, reply)
+		}
+		for i := range shown {
+			if !strings.Contains(reply, fmt.Sprintf("entry %02d", i)) {
+				t.Fatalf("limit %d: %d shown, and not no. %d: %q", limit, shown, i, reply)
+			}
+		}
+	}
+	for i := range list.Entries {
+		list.Entries[i].Long = ""
+	}
+	want := "Heading\n\nGroup A, which has a line of its own:\n- entry 00\n- entry 03\n- entry 06\n- entry 09" +
+		"\n\nGroup B, which has a line of its own:\n- entry 01\n- entry 04\n- entry 07\n- entry 10" +
+		"\n\nGroup C, which has a line of its own:\n- entry 02\n- entry 05\n- entry 08\n- entry 11"
+	if got := list.Within(600); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 func TestTrouble(t *testing.T) {
 	var trouble compose.Trouble
 	if trouble.Any() || trouble.Foot() != "" {
