@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/plugins/internal/budget"
 	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 )
@@ -68,13 +69,13 @@ func (repo *repository) history(s settings, q hand.Query) (*history, error) {
 		wanted = append(wanted, "refs/remotes")
 	}
 	refs, err := repo.references(wanted...)
-	if err != nil && !errors.Is(err, errBudget) {
+	if err != nil && !errors.Is(err, budget.ErrSpent) {
 		return nil, err
 	}
 	if err == nil {
 		err = h.walk(refs, q)
 	}
-	if errors.Is(err, errBudget) {
+	if errors.Is(err, budget.ErrSpent) {
 		repo.trouble.Note("Reading stopped at a limit; some commits were not looked at.")
 		err = nil
 	}
@@ -84,7 +85,7 @@ func (repo *repository) history(s settings, q hand.Query) (*history, error) {
 // problem records that an object could not be read, and passes on what must end
 // the query.
 func (h *history) problem(what string, err error) error {
-	if ends := h.repo.reader.ends(err); ends != nil {
+	if ends := h.repo.reader.budget.Ends(err); ends != nil {
 		return ends
 	}
 	if errors.Is(err, errMissing) {
@@ -101,7 +102,7 @@ func (h *history) problem(what string, err error) error {
 func (h *history) tips(refs map[string]reference) ([]reference, error) {
 	repo := h.repo
 	id, last, err := repo.resolve("HEAD", refs, 0)
-	if ends := repo.reader.ends(err); ends != nil {
+	if ends := repo.reader.budget.Ends(err); ends != nil {
 		return nil, ends
 	}
 	branch, isBranch := strings.CutPrefix(last, "refs/heads/")

@@ -19,6 +19,7 @@ import (
 	"strings"
 	_ "time/tzdata"
 
+	"github.com/gloveboxhq/glovebox/plugins/internal/budget"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/files"
 )
@@ -44,7 +45,7 @@ func answer(ctx context.Context, q hand.Query) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r := &reader{ctx: ctx, fsys: files.Root(ctx, rootName)}
+	r := &reader{ctx: ctx, budget: budget.New(ctx, maxCalls, maxReadBytes), fsys: files.Root(ctx, rootName)}
 	defer r.close()
 	if _, err := r.stat("."); err != nil {
 		return "", endOf(ctx, fmt.Errorf("%w: %w", errNotGranted, err))

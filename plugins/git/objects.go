@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gloveboxhq/glovebox/plugins/internal/budget"
 	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 )
 
@@ -128,7 +129,7 @@ func (o *objects) find(id objectID) (object, error) {
 	var failed error
 	for i, p := range o.indexes {
 		pack, offset, found, err := o.lookUp(p, id)
-		if err := o.reader.ends(err); err != nil {
+		if err := o.reader.budget.Ends(err); err != nil {
 			return object{}, err
 		}
 		if !found {
@@ -138,7 +139,7 @@ func (o *objects) find(id objectID) (object, error) {
 		copy(o.indexes[1:], o.indexes[:i])
 		o.indexes[0] = p
 		got, err := o.packed(pack, offset)
-		if err == nil || o.reader.ends(err) != nil {
+		if err == nil || o.reader.budget.Ends(err) != nil {
 			return got, err
 		}
 		failed = err // another pack may have it whole
@@ -166,7 +167,7 @@ func (o *objects) openPacks() error {
 	dir := path.Join(o.dir, "pack")
 	entries, err := o.reader.list(dir)
 	if err != nil {
-		if ends := o.reader.ends(err); ends != nil {
+		if ends := o.reader.budget.Ends(err); ends != nil {
 			return ends
 		}
 		o.trouble.Broken(dir, err)
@@ -187,7 +188,7 @@ func (o *objects) openPacks() error {
 		if err == nil {
 			p.index, names, err = openMultiIndex(file, o.hashSize)
 		}
-		if ends := o.reader.ends(err); ends != nil {
+		if ends := o.reader.budget.Ends(err); ends != nil {
 			return ends
 		}
 		if err != nil {
@@ -240,7 +241,7 @@ func (o *objects) lookUp(p *packIndex, id objectID) (pack string, offset int64, 
 	}
 	if err != nil {
 		p.bad = true
-		if o.reader.ends(err) == nil {
+		if o.reader.budget.Ends(err) == nil {
 			o.trouble.Broken(p.name, err)
 		}
 		return "", 0, false, err
@@ -314,7 +315,7 @@ func (o *objects) packed(pack string, offset int64) (object, error) {
 			return object{}, err
 		}
 		if o.inflated += int64(len(data)); o.inflated > maxInflated {
-			return object{}, errBudget
+			return object{}, budget.ErrSpent
 		}
 		base.data = data
 		o.remember(s.place, base)
@@ -438,7 +439,7 @@ func (o *objects) inflate(s *stream, size int64) ([]byte, error) {
 // size bytes. Memory grows with what comes, not with what is promised.
 func (o *objects) restOf(size int64) ([]byte, error) {
 	if o.inflated += size; o.inflated > maxInflated {
-		return nil, errBudget
+		return nil, budget.ErrSpent
 	}
 	if size >= 0 && size <= smallObject {
 		// One byte more, for only the end tells whether the checksum is right.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"io/fs"
 
-	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/plugins/internal/budget"
 )
 
 // Bounds of one query. The host has its own; these leave room below them, so
@@ -19,21 +19,17 @@ const (
 	maxDirEntries = 20_000
 )
 
-var (
-	// errBudget ends reading: a bound of the query is used up.
-	errBudget   = errors.New("read limit reached")
-	errTooLarge = errors.New("larger than this hand reads")
-)
+var errTooLarge = errors.New("larger than this hand reads")
 
 // reader reads the granted folder, and counts. It is used by one goroutine.
 type reader struct {
 	ctx  context.Context
 	fsys fs.FS
 
-	calls, bytes int
-	opened       []io.Closer
-	pages        map[pageKey][]byte
-	order        []pageKey // of pages, the oldest first
+	budget *budget.Budget
+	opened []io.Closer
+	pages  map[pageKey][]byte
+	order  []pageKey // of pages, the oldest first
 }
 
 type pageKey struct {
@@ -41,34 +37,8 @@ type pageKey struct {
 	number int64
 }
 
-func (r *reader) spend(calls, bytes int) error {
-	if err := r.ctx.Err(); err != nil {
-		return err
-	}
-	r.calls += calls
-	r.bytes += bytes
-	if r.calls > maxCalls || r.bytes > maxReadBytes {
-		return errBudget
-	}
-	return nil
-}
-
-// ends tells whether err must end reading, not only cost what was read. What the
-// host's own bounds refuse is errBudget too.
-func (r *reader) ends(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case r.ctx.Err() != nil:
-		return r.ctx.Err()
-	case errors.Is(err, errBudget), errors.Is(err, abi.KindTooManyCalls), errors.Is(err, abi.KindQuotaExceeded), errors.Is(err, abi.KindTimeout):
-		return errBudget
-	}
-	return nil
-}
-
 func (r *reader) stat(name string) (fs.FileInfo, error) {
-	if err := r.spend(1, 0); err != nil {
+	if err := r.budget.Spend(1, 0); err != nil {
 		return nil, err
 	}
 	return fs.Stat(r.fsys, name)
@@ -84,7 +54,7 @@ func (r *reader) file(name string, most int) ([]byte, error) {
 	if f.size > int64(most) {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: errTooLarge}
 	}
-	if err := r.spend(1, int(f.size)); err != nil {
+	if err := r.budget.Spend(1, int(f.size)); err != nil {
 		return nil, err
 	}
 	content := make([]byte, f.size)
@@ -97,7 +67,7 @@ func (r *reader) file(name string, most int) ([]byte, error) {
 
 // list returns the entries of a folder; none if it is not there.
 func (r *reader) list(dir string) ([]fs.DirEntry, error) {
-	if err := r.spend(2, 0); err != nil {
+	if err := r.budget.Spend(2, 0); err != nil {
 		return nil, err
 	}
 	opened, err := r.fsys.Open(dir)
@@ -122,7 +92,7 @@ func (r *reader) list(dir string) ([]fs.DirEntry, error) {
 		if err != nil {
 			return all, err
 		}
-		if err := r.spend(1, 0); err != nil {
+		if err := r.budget.Spend(1, 0); err != nil {
 			return all, err
 		}
 	}
@@ -154,7 +124,7 @@ func (f *pagedFile) close() {
 
 // open opens a regular file.
 func (r *reader) open(name string) (*pagedFile, error) {
-	if err := r.spend(1, 0); err != nil {
+	if err := r.budget.Spend(1, 0); err != nil {
 		return nil, err
 	}
 	opened, err := r.fsys.Open(name)
@@ -185,7 +155,7 @@ func (f *pagedFile) page(offset int64) ([]byte, error) {
 	if !ok {
 		start := key.number * pageBytes
 		page = make([]byte, min(pageBytes, f.size-start))
-		if err := r.spend(1, len(page)); err != nil {
+		if err := r.budget.Spend(1, len(page)); err != nil {
 			return nil, err
 		}
 		n, err := f.content.ReadAt(page, start)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gloveboxhq/glovebox/plugins/internal/budget"
 	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 )
@@ -38,7 +39,7 @@ func (h *history) render(q hand.Query) (string, error) {
 		entry := compose.Entry{Brief: brief}
 		if len(c.parents) < 2 && i <= room/lineTokens && !out {
 			changed, err := h.changesOf(d, c)
-			if errors.Is(err, errBudget) {
+			if errors.Is(err, budget.ErrSpent) {
 				trouble.Note("Reading stopped at a limit; the files of some commits are not told.")
 				out = true
 			} else if err != nil {
@@ -68,7 +69,7 @@ func (h *history) changesOf(d *differ, c *commit) (*changes, error) {
 		parent, err := h.repo.commit(c.parents[0])
 		if err != nil {
 			// It was told of when the walk came to it.
-			return nil, h.repo.reader.ends(err)
+			return nil, h.repo.reader.budget.Ends(err)
 		}
 		before = parent.tree
 	}

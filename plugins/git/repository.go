@@ -130,7 +130,7 @@ func locate(r *reader, dir, target, has string) (string, error) {
 		}
 		if _, err := r.stat(path.Join(end, has)); err == nil {
 			return end, nil
-		} else if ends := r.ends(err); ends != nil {
+		} else if ends := r.budget.Ends(err); ends != nil {
 			return "", ends
 		}
 	}
@@ -208,7 +208,7 @@ func (repo *repository) references(wanted ...string) (map[string]reference, erro
 	all := make(map[string]reference)
 	content, err := repo.reader.file(path.Join(repo.common, "packed-refs"), maxPackedRefs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		if ends := repo.reader.ends(err); ends != nil {
+		if ends := repo.reader.budget.Ends(err); ends != nil {
 			return nil, ends
 		}
 		repo.trouble.Broken("packed-refs", err)
@@ -244,7 +244,7 @@ func (repo *repository) references(wanted ...string) (map[string]reference, erro
 func (repo *repository) readLoose(dir string, depth int, read *int, into map[string]reference) error {
 	entries, err := repo.reader.list(path.Join(repo.common, dir))
 	if err != nil {
-		if ends := repo.reader.ends(err); ends != nil {
+		if ends := repo.reader.budget.Ends(err); ends != nil {
 			return ends
 		}
 		repo.trouble.Broken(dir, err)
@@ -263,7 +263,7 @@ func (repo *repository) readLoose(dir string, depth int, read *int, into map[str
 				return nil
 			}
 			id, _, err := repo.resolve(name, into, 0)
-			if ends := repo.reader.ends(err); ends != nil {
+			if ends := repo.reader.budget.Ends(err); ends != nil {
 				return ends
 			}
 			if err != nil {

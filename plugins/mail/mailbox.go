@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/plugins/internal/budget"
 	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 )
 
@@ -39,9 +39,6 @@ const (
 // answers to it.
 const sentBefore = 21 * 24 * time.Hour
 
-// errBudget ends reading: a bound of the query is used up.
-var errBudget = errors.New("read limit reached")
-
 // storedFile is a file that holds mail.
 type storedFile struct {
 	path string
@@ -60,10 +57,10 @@ type collector struct {
 	fsys   fs.FS
 	window window
 
-	calls, bytes int // spent so far
-	folders      int
-	probed       int
-	split        int // messages taken from mbox files
+	budget  *budget.Budget
+	folders int
+	probed  int
+	split   int // messages taken from mbox files
 
 	single  []storedFile // one mail each: Maildir and .eml
 	surplus int          // dropped from single because there were too many
@@ -78,7 +75,7 @@ type collector struct {
 }
 
 func newCollector(ctx context.Context, fsys fs.FS, w window) *collector {
-	return &collector{ctx: ctx, fsys: fsys, window: w, sentIDs: make(map[messageID]bool)}
+	return &collector{ctx: ctx, budget: budget.New(ctx, maxCalls, maxReadBytes), fsys: fsys, window: w, sentIDs: make(map[messageID]bool)}
 }
 
 // collect finds the mailboxes and reads the mail of the window. It fails when
@@ -89,45 +86,30 @@ func (c *collector) collect() error {
 	if err == nil {
 		err = c.read()
 	}
-	if errors.Is(err, errBudget) {
+	if errors.Is(err, budget.ErrSpent) {
 		c.trouble.Note("Reading stopped at a limit; some mail was not looked at.")
 		c.incomplete, err = true, nil
 	}
 	return err
 }
 
-// problem records that something could not be read, and passes on what must
-// end the query.
+// problem records that something could not be read, and passes on what must end
+// the query.
 func (c *collector) problem(name string, err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case c.ctx.Err() != nil:
-		return c.ctx.Err()
-	case errors.Is(err, errBudget), errors.Is(err, abi.KindTooManyCalls), errors.Is(err, abi.KindQuotaExceeded), errors.Is(err, abi.KindTimeout):
-		return errBudget
+	}
+	if ends := c.budget.Ends(err); ends != nil {
+		return ends
 	}
 	c.trouble.Broken(name, err)
-	return nil
-}
-
-// spend counts one call and the bytes it brought.
-func (c *collector) spend(bytes int) error {
-	c.calls++
-	c.bytes += bytes
-	if err := c.ctx.Err(); err != nil {
-		return err
-	}
-	if c.calls > maxCalls || c.bytes > maxReadBytes {
-		return errBudget
-	}
 	return nil
 }
 
 // eachEntry calls f for the entries of dir, a page at a time, in the order of
 // the file system.
 func (c *collector) eachEntry(dir string, f func(fs.DirEntry)) error {
-	if err := c.spend(0); err != nil {
+	if err := c.budget.Spend(1, 0); err != nil {
 		return err
 	}
 	opened, err := c.fsys.Open(dir)
@@ -140,7 +122,7 @@ func (c *collector) eachEntry(dir string, f func(fs.DirEntry)) error {
 		return &fs.PathError{Op: "readdir", Path: dir, Err: errors.New("not a directory")}
 	}
 	for {
-		if err := c.spend(0); err != nil {
+		if err := c.budget.Spend(1, 0); err != nil {
 			return err
 		}
 		page, err := lister.ReadDir(dirPage)
@@ -410,7 +392,7 @@ func notMail(extension string) bool {
 // readFile reads the start of f into b, whose length is at most f's size, and
 // returns how much it read.
 func (c *collector) readFile(f storedFile, b []byte) (int, error) {
-	if err := c.spend(0); err != nil {
+	if err := c.budget.Spend(1, 0); err != nil {
 		return 0, err
 	}
 	opened, err := c.fsys.Open(f.path)
@@ -432,11 +414,11 @@ type metered struct {
 }
 
 func (m metered) Read(b []byte) (int, error) {
-	if err := m.c.spend(0); err != nil {
+	if err := m.c.budget.Spend(1, 0); err != nil {
 		return 0, err
 	}
 	n, err := m.r.Read(b)
-	m.c.bytes += n
+	m.c.budget.Read(n)
 	return n, err
 }
 
@@ -472,7 +454,7 @@ func (c *collector) read() error {
 // readSingle reads the mail in f, through buffer: as much as its header needs
 // and the start of its body.
 func (c *collector) readSingle(f storedFile, buffer []byte) error {
-	if err := c.spend(0); err != nil {
+	if err := c.budget.Spend(1, 0); err != nil {
 		return err
 	}
 	opened, err := c.fsys.Open(f.path)
@@ -542,7 +524,7 @@ func headerEnd(mail []byte) int {
 
 // readMbox reads the messages at the end of the mbox file f.
 func (c *collector) readMbox(f storedFile) error {
-	if err := c.spend(0); err != nil {
+	if err := c.budget.Spend(1, 0); err != nil {
 		return err
 	}
 	opened, err := c.fsys.Open(f.path)
@@ -570,7 +552,7 @@ func (c *collector) readMbox(f storedFile) error {
 	}
 	err = splitMbox(metered{c, io.NewSectionReader(at, start, f.size-start)}, start, wanted, func(m mboxMessage) bool {
 		if c.split++; c.split > maxSplit {
-			failed = errBudget
+			failed = budget.ErrSpent
 			return false
 		}
 		err := errHeaderBig

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/plugins/internal/budget"
 	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
 )
 
@@ -28,9 +28,6 @@ const (
 	maxAgenda      = 500 // Org files that did not change
 	pageEntries    = 1_000
 )
-
-// errBudget ends reading: a bound of the query is used up.
-var errBudget = errors.New("read limit reached")
 
 // listedNote is a file that may be told of, as its folder lists it.
 type listedNote struct {
@@ -57,7 +54,8 @@ type collector struct {
 	settings settings
 	window   window
 
-	calls, bytes, entries, folders int // spent so far
+	budget           *budget.Budget
+	entries, folders int // seen so far
 
 	found   int // files that are notes by their name
 	changed int // of them, those that were written in the window
@@ -79,7 +77,7 @@ func (c *collector) collect() error {
 	if err == nil {
 		err = c.read()
 	}
-	if errors.Is(err, errBudget) {
+	if errors.Is(err, budget.ErrSpent) {
 		c.trouble.Note("Reading stopped at a limit; some notes were not looked at.")
 		err = nil
 	}
@@ -89,27 +87,13 @@ func (c *collector) collect() error {
 // problem records that something could not be read, and passes on what must end
 // the query.
 func (c *collector) problem(name string, err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case c.ctx.Err() != nil:
-		return c.ctx.Err()
-	case errors.Is(err, errBudget), errors.Is(err, abi.KindTooManyCalls), errors.Is(err, abi.KindQuotaExceeded), errors.Is(err, abi.KindTimeout):
-		return errBudget
+	}
+	if ends := c.budget.Ends(err); ends != nil {
+		return ends
 	}
 	c.trouble.Broken(name, err)
-	return nil
-}
-
-func (c *collector) spend(calls, bytes int) error {
-	c.calls += calls
-	c.bytes += bytes
-	if err := c.ctx.Err(); err != nil {
-		return err
-	}
-	if c.calls > maxCalls || c.bytes > maxTotalBytes {
-		return errBudget
-	}
 	return nil
 }
 
@@ -122,7 +106,7 @@ func (c *collector) walk(dir string, depth int) error {
 	}
 	folders, err := c.list(dir)
 	if err != nil {
-		if depth == 0 && !errors.Is(err, errBudget) {
+		if depth == 0 && !errors.Is(err, budget.ErrSpent) {
 			return err
 		}
 		return c.problem(dir, err)
@@ -145,7 +129,7 @@ func (c *collector) walk(dir string, depth int) error {
 // list considers the files of dir and returns its folders, reading a page of
 // entries at a time.
 func (c *collector) list(dir string) (folders []string, err error) {
-	if err := c.spend(1, 0); err != nil {
+	if err := c.budget.Spend(1, 0); err != nil {
 		return nil, err
 	}
 	opened, err := c.fsys.Open(dir)
@@ -158,14 +142,14 @@ func (c *collector) list(dir string) (folders []string, err error) {
 		return nil, errors.New("not a directory")
 	}
 	for {
-		if err := c.spend(1, 0); err != nil {
+		if err := c.budget.Spend(1, 0); err != nil {
 			return folders, err
 		}
 		page, err := lister.ReadDir(pageEntries)
 		for _, e := range page {
 			if c.entries++; c.entries > maxEntries {
 				c.trouble.Note("More than %d files and folders; the others were not looked at.", maxEntries)
-				return folders, errBudget
+				return folders, budget.ErrSpent
 			}
 			name := path.Join(dir, e.Name())
 			switch {
@@ -277,7 +261,7 @@ func (c *collector) read() error {
 // contentOf returns the beginning of a file, and whether there is more.
 func (c *collector) contentOf(n listedNote) (content []byte, cut bool, err error) {
 	if n.size < maxNoteBytes {
-		if err := c.spend(1, int(n.size)); err != nil {
+		if err := c.budget.Spend(1, int(n.size)); err != nil {
 			return nil, false, err
 		}
 		content, err := fs.ReadFile(c.fsys, n.path)
@@ -286,7 +270,7 @@ func (c *collector) contentOf(n listedNote) (content []byte, cut bool, err error
 		}
 		return content, false, err
 	}
-	if err := c.spend(2, maxNoteBytes); err != nil {
+	if err := c.budget.Spend(2, maxNoteBytes); err != nil {
 		return nil, false, err
 	}
 	file, err := c.fsys.Open(n.path)

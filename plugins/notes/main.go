@@ -19,6 +19,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	"github.com/gloveboxhq/glovebox/plugins/internal/budget"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/files"
 )
@@ -44,7 +45,7 @@ func answer(ctx context.Context, q hand.Query) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := &collector{ctx: ctx, fsys: files.Root(ctx, rootName), settings: s, window: window{q.From, q.To, q.Location}}
+	c := &collector{ctx: ctx, budget: budget.New(ctx, maxCalls, maxTotalBytes), fsys: files.Root(ctx, rootName), settings: s, window: window{q.From, q.To, q.Location}}
 	if err := c.collect(); err != nil {
 		switch {
 		case ctx.Err() != nil:
