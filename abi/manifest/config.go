@@ -10,7 +10,7 @@ import (
 
 func checkConfigKey(name string, key ConfigKey) error {
 	if !validConfigName(name) {
-		return fmt.Errorf("config.%s: use 1 to 63 of a-z, 0-9, - and _", name)
+		return fmt.Errorf("config.%q: use 1 to 63 of a-z, 0-9, - and _", name)
 	}
 	switch key.Type {
 	case TypeString, TypeInteger, TypeNumber, TypeBoolean, TypeList:

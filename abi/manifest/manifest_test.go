@@ -82,6 +82,8 @@ func TestParseRefuses(t *testing.T) {
 		{"twice", head + strings.Repeat("[[permissions]]\ncapability = \"kv\"\nreason = \"r\"\n", 2), "twice"},
 		{"secret config", head + "[config.k]\ntype = \"string\"\nsecret = true", "secret"},
 		{"config type", head + "[config.k]\ntype = \"date\"", "config.k"},
+		{"config name that steers a terminal", head + "[config.\"a\\u001b[31m\\nb\"]\ntype = \"string\"", `config."a\x1b[31m\nb": use`},
+		{"unknown key that steers a terminal", head + "[limits]\n\"a\\u001b[31m\\nb\" = 1", `limits."a\x1b[31m\nb": unknown key`},
 		{"config default", head + "[config.k]\ntype = \"integer\"\ndefault = \"x\"", "config.k: default"},
 		{"not UTF-8", head + "description = \"\xff\"", "UTF-8"},
 		{"too long", head + "# " + strings.Repeat("x", manifest.MaxBytes), "at most"},

@@ -3,6 +3,7 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -45,5 +46,21 @@ func Decode(data []byte, v any) error {
 
 func syntaxError(err *toml.DecodeError, text string) error {
 	line, column := err.Position()
-	return &SyntaxError{Line: line, Column: column, Key: strings.Join(err.Key(), "."), Text: text}
+	return &SyntaxError{Line: line, Column: column, Key: dotted(err.Key()), Text: text}
+}
+
+// dotted is a key as TOML writes it. What is not a bare key is quoted: it may be
+// anybody's, and is shown.
+func dotted(parts []string) string {
+	shown := make([]string, len(parts))
+	for i, part := range parts {
+		if shown[i] = part; !isBare(part) {
+			shown[i] = strconv.Quote(part)
+		}
+	}
+	return strings.Join(shown, ".")
+}
+
+func isBare(key string) bool {
+	return key != "" && strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }
