@@ -83,7 +83,7 @@ func New(dir, name string, language Language, o Options) (files []string, err er
 		return nil, fmt.Errorf("%q: %w", name, ErrName)
 	case !slices.Contains(Languages(), language):
 		return nil, fmt.Errorf("%w as %q: there are %v", ErrLanguage, language, Languages())
-	case o.Published != "" && !semver.IsValid("v"+o.Published):
+	case o.Published != "" && !isVersion(o.Published):
 		return nil, fmt.Errorf("%q is %w", o.Published, ErrVersion)
 	case language == C && o.Published != "":
 		return nil, ErrNoRegistry
@@ -125,6 +125,13 @@ func New(dir, name string, language Language, o Options) (files []string, err er
 	}
 	slices.Sort(files)
 	return files, nil
+}
+
+// isVersion leaves out the short forms v1 and v1.2, which package semver takes and a
+// go.mod does not.
+func isVersion(version string) bool {
+	v := "v" + version
+	return semver.IsValid(v) && strings.HasPrefix(v, semver.Canonical(v))
 }
 
 // makeEmpty makes dir unless it is there, and reports whether it did.

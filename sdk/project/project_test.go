@@ -69,6 +69,22 @@ func TestNewProjectsBuild(t *testing.T) {
 	}
 }
 
+// A hand may be called as the go command calls packages and patterns of its own.
+func TestNamesOfTheGoCommandBuild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("calls the toolchain")
+	}
+	for _, name := range []string{"std", "cmd", "all", "go", "tool", "work", "fmt", "a-"} {
+		dir := filepath.Join(t.TempDir(), name)
+		if _, err := project.New(dir, name, project.Go, project.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := project.Build(t.Context(), dir, t.Output()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // The files of a project hold its name and nothing that is left of a template, and
 // published ones bring no SDK along.
 func TestProjectsAreFilledIn(t *testing.T) {
@@ -121,6 +137,7 @@ func TestProjectsThatCannotBe(t *testing.T) {
 		{"another language", "", "hand", "cobol", project.Options{}, project.ErrLanguage},
 		{"a directory with something in it", full, "hand", project.Rust, project.Options{}, project.ErrNotEmpty},
 		{"a version that is none", "", "hand", project.Go, project.Options{Published: "latest\n"}, project.ErrVersion},
+		{"half a version", "", "hand", project.Go, project.Options{Published: "1"}, project.ErrVersion},
 		{"C from a registry", "", "hand", project.C, project.Options{Published: "1.0.0"}, project.ErrNoRegistry},
 	} {
 		t.Run(test.what, func(t *testing.T) {
