@@ -834,10 +834,14 @@ func embed(module, document []byte, m manifest.Manifest) (embedded []byte, seen 
 }
 
 // replaceFile leaves either the old file or the new one, whatever happens. Of a link
-// it replaces what that leads to.
+// it replaces what that leads to. What is no file, such as a device or a pipe, is left
+// alone.
 func replaceFile(path string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("write %s: it is there and not a file: name a file to write with --output", path)
 	}
 	if err := datafile.Replace(path, data, 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

@@ -320,7 +320,7 @@ func (t *handTester) watch(ctx context.Context) error {
 				if errors.As(err, &usage) {
 					return err
 				}
-				fmt.Fprintf(t.stderr, "glovebox: error: %v\n", err)
+				printError(t.stderr, err)
 			}
 			if ctx.Err() == nil {
 				fmt.Fprintf(t.stderr, "watching %s; Ctrl-C ends it\n", t.reference)

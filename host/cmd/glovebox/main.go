@@ -84,17 +84,22 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case errors.Is(err, errReported):
 		return exitFailed
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "glovebox: error: %v\n", err)
+		printError(stderr, err)
 		return exitUsage
 	case ctx.Err() != nil:
 		fmt.Fprintln(stderr, "glovebox: interrupted")
 		return exitFailed
 	}
-	fmt.Fprintf(stderr, "glovebox: error: %v\n", err)
+	printError(stderr, err)
 	if hint := hintFor(err); hint != "" {
 		fmt.Fprintf(stderr, "glovebox: hint: %s\n", hint)
 	}
 	return exitFailed
+}
+
+// printError prints an error, which may repeat the words of a module or a file.
+func printError(w io.Writer, err error) {
+	fmt.Fprintf(w, "glovebox: error: %s\n", printable(err.Error()))
 }
 
 // sticky keeps the first error of a writer.

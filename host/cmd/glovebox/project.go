@@ -116,8 +116,17 @@ func (a *app) handBuild() *cobra.Command {
 // readManifest reads a manifest for embedding. Errors name the file, and for syntax
 // the line and column.
 func readManifest(path string) (document []byte, m manifest.Manifest, err error) {
-	document, err = os.ReadFile(path)
-	if err != nil {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, m, fmt.Errorf("read manifest: %w", err)
+	case !info.Mode().IsRegular():
+		// A pipe would be waited for, and a device may never end.
+		return nil, m, fmt.Errorf("read manifest: %s is not a file", path)
+	case info.Size() > manifest.MaxBytes:
+		return nil, m, fmt.Errorf("read manifest: %s is %d bytes, at most %d are allowed", path, info.Size(), manifest.MaxBytes)
+	}
+	if document, err = os.ReadFile(path); err != nil {
 		return nil, m, fmt.Errorf("read manifest: %w", err)
 	}
 	if m, err = manifest.Parse(document); err != nil {
