@@ -200,6 +200,10 @@ func (c toolchain) ask(ctx context.Context, args ...string) (string, error) {
 func (c toolchain) compile(ctx context.Context, file, include, object string) error {
 	// __FILE__, in an assert, is the name alone.
 	folder := filepath.Dir(file) + string(filepath.Separator)
+	if file[0] == '-' || file[0] == '@' {
+		// A name of somebody's file is not to be a flag.
+		file = "." + string(filepath.Separator) + file
+	}
 	return c.run(ctx, "-std=c11", "-Os", "-DNDEBUG",
 		"-Wall", "-Wextra", "-fdiagnostics-color=never", "-ffile-prefix-map="+folder+"=", "-I", include, "-c", "-o", object, file)
 }

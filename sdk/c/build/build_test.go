@@ -124,6 +124,17 @@ func TestBytesDependOnSourcesAlone(t *testing.T) {
 	}
 }
 
+// Files of a project are files, whatever they are called, also where the project is the
+// working directory: none is a flag of the compiler or a list of them.
+func TestNamesAreNoFlags(t *testing.T) {
+	dir := project(t, map[string]string{
+		"hand.c": smallest + "extern int marked, listed;\n__attribute__((export_name(\"sum\"))) int sum(void) { return marked + listed; }\n",
+		"-x.c":   "int marked = 1;\n", "@list.c": "int listed = 2;\n",
+	})
+	t.Chdir(dir)
+	hand(t, ".", build.Reactor)
+}
+
 // A project may carry the SDK: then that is what is built.
 func TestOwnSDK(t *testing.T) {
 	const more = "\n__attribute__((export_name(\"mark\"))) const char *mark(void) { return \"the project's own\"; }\n"
