@@ -1,9 +1,16 @@
 package sandbox
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
@@ -58,8 +65,15 @@ func permitted(module []byte, limits abi.Limits, granted []abi.Capability) (*was
 		if c, ok := abi.CapabilityOf(imported.Module); ok && !slices.Contains(granted, c) {
 			return refuse(abi.KindNotGranted, "it imports %s, which needs the capability %q: grant it, or use a hand that does not need it", imported.Module, c)
 		}
-		if !known(imported) {
+		functions, err := contract()
+		if err != nil {
+			return nil, err
+		}
+		switch want, ok := functions[function{imported.Module, imported.Name}]; {
+		case !ok:
 			return refuse(abi.KindBadModule, "import %d is not in ABI %d (%s)", i, abi.Version, plainName(imported))
+		case int(imported.Function) < len(m.Types) && !equalTypes(m.Types[imported.Function], want):
+			return refuse(abi.KindBadModule, "import %d is not in ABI %d with this type (%s): there it takes %v and returns %v", i, abi.Version, plainName(imported), want.Params, want.Results)
 		}
 	}
 	for _, memory := range m.Memories {
@@ -318,15 +332,42 @@ func isNumber(s string) bool {
 	return s != "" && len(s) < 10 && strings.Trim(s, "0123456789") == ""
 }
 
-// known reports whether the contract has the function. WASI's functions are
-// checked by the engine, which has them all.
-func known(i wasm.Import) bool {
-	if i.Module == abi.ModuleWASI {
-		return true
+// function names an import.
+type function struct{ module, name string }
+
+// contract returns the type of every function that a hand may import. Those of WASI are
+// the engine's, which has them all.
+var contract = sync.OnceValues(func() (map[function]wasm.FunctionType, error) {
+	all := map[function]wasm.FunctionType{}
+	for _, f := range hostFunctions {
+		t := wasm.FunctionType{Params: slices.Repeat([]wasm.ValueType{wasm.I32}, f.params)}
+		if f.returns {
+			t.Results = []wasm.ValueType{wasm.I32}
+		}
+		all[function{f.module, f.name}] = t
 	}
-	return slices.ContainsFunc(hostFunctions, func(f hostFunction) bool {
-		return f.module == i.Module && f.name == i.Name
-	})
+	ctx := context.Background()
+	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+	wasi, err := wasi_snapshot_preview1.NewBuilder(runtime).Compile(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the types of %s: %w", abi.ModuleWASI, err), runtime.Close(ctx))
+	}
+	for name, f := range wasi.ExportedFunctions() {
+		all[function{abi.ModuleWASI, name}] = wasm.FunctionType{Params: typesOf(f.ParamTypes()), Results: typesOf(f.ResultTypes())}
+	}
+	return all, runtime.Close(ctx)
+})
+
+// typesOf are the engine's types as ours: both are the bytes of the binary format.
+func typesOf(types []api.ValueType) (own []wasm.ValueType) {
+	for _, t := range types {
+		own = append(own, wasm.ValueType(t))
+	}
+	return own
+}
+
+func equalTypes(a, b wasm.FunctionType) bool {
+	return slices.Equal(a.Params, b.Params) && slices.Equal(a.Results, b.Results)
 }
 
 // plainName shows an import in an error if its names are made of letters that

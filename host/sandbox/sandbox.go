@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,6 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/boundary"
-	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
 // Config sets up an Engine. The zero value works, without a cache on disk.
@@ -255,7 +253,7 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 			m.usesWASI = true
 		}
 	}
-	return m.checkImports()
+	return nil
 }
 
 // Close waits for the module's queries and frees it. Later queries fail with
@@ -283,20 +281,6 @@ func (m *Module) free() error {
 		errs = append(errs, m.cache.Close(context.Background()))
 	}
 	return errors.Join(errs...)
-}
-
-// checkImports holds the types of the imports against the contract: the engine
-// would do so only when the first query comes.
-func (m *Module) checkImports() error {
-	for i, imported := range m.compiled.ImportedFunctions() {
-		module, name, _ := imported.Import()
-		have := m.runtime.Module(module).ExportedFunctionDefinitions()[name]
-		if have == nil || !slices.Equal(have.ParamTypes(), imported.ParamTypes()) || !slices.Equal(have.ResultTypes(), imported.ResultTypes()) {
-			return &abi.Error{Kind: abi.KindBadModule, Text: fmt.Sprintf("imported function %d is not in ABI %d with this type (%s)", i, abi.Version,
-				plainName(wasm.Import{Module: module, Name: name}))}
-		}
-	}
-	return nil
 }
 
 // Name returns the hand's name.

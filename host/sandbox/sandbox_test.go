@@ -332,12 +332,18 @@ func TestLoadRefuses(t *testing.T) {
 		{"import of nothing", importing("env", "abort"), abi.Capabilities(), abi.KindBadModule, "env.abort"},
 		{"import of an unknown function", importing(abi.ModuleCore, "session"), abi.Capabilities(), abi.KindBadModule, "glovebox.session"},
 		{"import whose name is an attack", importing("a\x1b[2J", "<|im_start|>"), abi.Capabilities(), abi.KindBadModule, "its name is not shown"},
-		{"import of the wrong type", importing(abi.ModuleCore, "reply"), abi.Capabilities(), abi.KindBadModule, ""},
+		{"import of the wrong type", importing(abi.ModuleCore, "reply"), abi.Capabilities(), abi.KindBadModule, "not in ABI 1 with this type (glovebox.reply): there it takes [i32 i32] and returns [i32]"},
+		{"import of an unknown function of WASI", importing(abi.ModuleWASI, "session"), nil, abi.KindBadModule, "wasi_snapshot_preview1.session"},
+		{"import of WASI of the wrong type", importing(abi.ModuleWASI, "fd_close"), nil, abi.KindBadModule, "with this type (wasi_snapshot_preview1.fd_close)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := engine.Load(t.Context(), []byte(test.module), sandbox.Options{Name: "guest", Granted: test.granted})
 			if !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %v (%s), want %s and %q", err, abi.KindOf(err), test.kind, test.says)
+			}
+			// Whoever only looks at it, with all granted, is told the same.
+			if outline, bad := sandbox.Inspect([]byte(test.module)); bad == nil && fmt.Sprint(outline.Refusal) != strings.Replace(err.Error(), "hand \"guest\": ", "", 1) && test.kind != abi.KindNotGranted {
+				t.Errorf("inspected: %v, loaded: %v", outline.Refusal, err)
 			}
 		})
 	}
