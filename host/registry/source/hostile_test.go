@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/registry/signature"
 	"github.com/gloveboxhq/glovebox/host/registry/source"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
@@ -523,7 +524,16 @@ func TestPushRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	noHand := outline.WithCustom(abi.ManifestSection, []byte("name = \"x\"\nversion = \"1.0.0\"\nabi = 1\n"))
-	for name, module := range map[string][]byte{"no module": []byte("<html>"), "no hand": noHand} {
+	key, err := signature.Generate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := signature.Sign(calendar(t), key, signature.Options{Comment: "last"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed = bytes.Replace(changed, []byte(`"last"`), []byte(`"lost"`), 1)
+	for name, module := range map[string][]byte{"no module": []byte("<html>"), "no hand": noHand, "a signature that does not hold": changed} {
 		if _, err := source.Push(t.Context(), parse(t, "oci:out:1"), module, source.Options{}); err == nil {
 			t.Errorf("pushed %s", name)
 		}

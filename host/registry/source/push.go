@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/host/registry"
+	"github.com/gloveboxhq/glovebox/host/registry/signature"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
 
@@ -95,6 +97,10 @@ func describe(module []byte) (manifest.Manifest, error) {
 	m, err := manifest.Parse(outline.Manifest)
 	if err == nil {
 		err = registry.Agree(m, outline)
+	}
+	// Whose key it is, everybody decides alone; one that does not hold, nobody takes.
+	if _, refusal := signature.Verify(module, nil, time.Now()); err == nil && (errors.Is(refusal, signature.ErrTampered) || errors.Is(refusal, signature.ErrMalformed)) {
+		err = refusal
 	}
 	return m, err
 }
