@@ -439,8 +439,8 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 	}
 	handConfig := host.HandConfig{Module: reference}
 	handConfig.Limits.TimeoutSecs = int(timeout.Round(time.Second) / time.Second)
-	if timeout > 0 && timeout < time.Second {
-		return host.Config{}, nothing, usagef("--timeout %v: at least 1s", timeout)
+	if err := checkTimeout(timeout); err != nil {
+		return host.Config{}, nothing, err
 	}
 	if !bundled {
 		// Naming the file on the command line is the agreement to it.
@@ -461,6 +461,14 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 	}
 	config := a.finished(host.Config{Hands: map[string]host.HandConfig{name: handConfig}}, temp)
 	return config, func() { os.RemoveAll(temp) }, nil
+}
+
+// checkTimeout tells a wish that cannot be from none, which is zero.
+func checkTimeout(timeout time.Duration) error {
+	if most := abi.MaxLimits().Timeout; timeout != 0 && (timeout < time.Second || timeout > most) {
+		return usagef("--timeout %v: between 1s and %v", timeout, most)
+	}
+	return nil
 }
 
 // grantFlags are what a query of a file grants for itself.

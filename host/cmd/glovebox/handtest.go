@@ -87,6 +87,9 @@ func (a *app) handTest() *cobra.Command {
 			if t.sample && (!t.granted.isZero() || len(t.values) > 0) {
 				return usagef("--sample brings its own files, values and configuration: leave out --files, --http, --allow-private, --grant and --set")
 			}
+			if err := checkTimeout(t.timeout); err != nil {
+				return err
+			}
 			if watch {
 				return t.watch(c.Context())
 			}
