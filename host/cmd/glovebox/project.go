@@ -85,6 +85,14 @@ func (a *app) handBuild() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if output == "" {
+				output = filepath.Join(dir, m.Name+".wasm")
+				// The project chose the name: a link of its own is not to lead to
+				// somebody's file.
+				if info, err := os.Lstat(output); err == nil && info.Mode()&os.ModeSymlink != 0 {
+					return fmt.Errorf("%s is a link: remove it, or name the file to write with --output", output)
+				}
+			}
 			module, err := project.Build(c.Context(), dir, a.stderr)
 			if c.Context().Err() != nil {
 				return c.Context().Err()
@@ -95,9 +103,6 @@ func (a *app) handBuild() *cobra.Command {
 			embedded, seen, err := embed(module, document, m)
 			if err != nil {
 				return fmt.Errorf("%s and what was built of %s: %w", path, dir, err)
-			}
-			if output == "" {
-				output = filepath.Join(dir, m.Name+".wasm")
 			}
 			if err := replaceFile(output, embedded); err != nil {
 				return err
