@@ -21,6 +21,9 @@ import (
 // MaxBytes bounds the document.
 const MaxBytes = 64 << 10
 
+// maxWish is more than any host allows of a limit, and no more than can be counted.
+const maxWish = 1 << 30
+
 // Manifest is a checked manifest.
 type Manifest struct {
 	// Name matches [a-z0-9][a-z0-9-]{0,62}.
@@ -135,8 +138,13 @@ func (m *Manifest) check() error {
 			return err
 		}
 	}
-	if m.Limits.TimeoutSecs < 0 || m.Limits.MemoryMiB < 0 || m.Limits.OutputBytes < 0 {
-		return fmt.Errorf("limits: a negative limit")
+	for _, wish := range []struct {
+		key   string
+		value int
+	}{{"timeout_secs", m.Limits.TimeoutSecs}, {"memory_mib", m.Limits.MemoryMiB}, {"output_bytes", m.Limits.OutputBytes}} {
+		if wish.value < 0 || wish.value > maxWish {
+			return fmt.Errorf("limits.%s = %d: use 0 to %d", wish.key, wish.value, maxWish)
+		}
 	}
 	return nil
 }

@@ -70,6 +70,8 @@ func TestParseRefuses(t *testing.T) {
 		{"short version", strings.Replace(head, "1.0.0", "1.0", 1), "version"},
 		{"no abi", "name = \"a\"\nversion = \"1.0.0\"", "abi is missing"},
 		{"unknown key", head + "colour = \"red\"", "line 4, column 1: colour: unknown key"},
+		{"a negative limit", head + "[limits]\nmemory_mib = -1", "limits.memory_mib = -1"},
+		{"a limit that nobody can count to", head + "[limits]\ntimeout_secs = 18446744074", "limits.timeout_secs = 18446744074"},
 		{"unknown nested key", head + "[limits]\nspeed = 1", "line 5, column 1"},
 		{"wrong type", head + "description = 4", "line 4"},
 		{"broken TOML", head + "description = \"", "line 4"},
