@@ -97,6 +97,9 @@ type Snapshot struct {
 	err      error
 	// info is of the file that was read; nil if there was none.
 	info fs.FileInfo
+	// unread says that the file could not be read, which may be over without a change
+	// of the file: too many files were open, or it was not ours to read.
+	unread bool
 }
 
 // Err is not nil, and wraps ErrDamaged, if the file was there and could not be
@@ -147,23 +150,22 @@ func (f *File) Read() *Snapshot {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if last := f.last; last != nil {
+	if last := f.last; last != nil && err == nil && !last.unread {
 		switch {
-		case err != nil:
-			if last.err != nil && last.err.Error() == f.damaged(err).Error() {
-				return last
-			}
-		case info == nil && last.info == nil && last.err == nil,
+		case info == nil && last.info == nil,
 			info != nil && last.info != nil && os.SameFile(info, last.info) && info.Size() == last.info.Size() && info.ModTime().Equal(last.info.ModTime()):
 			return last
 		}
 	}
-	f.last = &Snapshot{}
+	now := &Snapshot{}
 	switch {
 	case err != nil:
-		f.last.err = f.damaged(err)
+		now.err, now.unread = f.damaged(err), true
 	case info != nil:
-		f.last = f.parse(info)
+		now = f.parse(info)
+	}
+	if f.last == nil || !now.unread || !f.last.unread || now.err.Error() != f.last.err.Error() {
+		f.last = now
 	}
 	return f.last
 }
@@ -178,21 +180,22 @@ func (f *File) parse(info fs.FileInfo) *Snapshot {
 	refuse := func(err error) *Snapshot {
 		return &Snapshot{info: s.info, err: f.damaged(err)}
 	}
+	unread := func(err error) *Snapshot { return &Snapshot{err: f.damaged(err), unread: true} }
 	// Looked at first: to open a pipe waits for who writes it.
 	if !info.Mode().IsRegular() {
 		return refuse(errors.New("it is no file"))
 	}
 	file, err := os.Open(f.Path())
 	if err != nil {
-		return refuse(err)
+		return unread(err)
 	}
 	defer file.Close()
 	if s.info, err = file.Stat(); err != nil {
-		return refuse(err)
+		return unread(err)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	if err != nil {
-		return refuse(err)
+		return unread(err)
 	}
 	if len(data) > maxBytes {
 		return refuse(fmt.Errorf("it is longer than %d bytes", maxBytes))
@@ -237,6 +240,19 @@ func (f *File) seal(name string, e Entry) (string, error) {
 	return sealPrefix + hex.EncodeToString(mac.Sum(nil)), nil
 }
 
+// again is the seal of an entry that was written and read.
+func (f *File) again(name string, e Entry) (string, error) {
+	text, err := toml.Marshal(e)
+	if err != nil {
+		return "", err
+	}
+	var read Entry
+	if err := manifest.Decode(text, &read); err != nil {
+		return "", err
+	}
+	return f.seal(name, read)
+}
+
 // Edit is a change that is being made.
 type Edit struct {
 	file    *File
@@ -271,6 +287,9 @@ func (e *Edit) Put(name string, entry Entry, module []byte) error {
 		return fmt.Errorf("%q: %w", name, err)
 	}
 	entry.Seal = seal
+	if again, err := e.file.again(name, entry); err != nil || again != seal {
+		return fmt.Errorf("%q: a path or a value of it cannot be written so that it is read as the same: use text in UTF-8", name)
+	}
 	if module != nil {
 		if sandbox.Digest(module) != entry.Digest {
 			return fmt.Errorf("%q: the module is not that of the entry", name)
@@ -305,6 +324,10 @@ func (f *File) Change(ctx context.Context, edit func(*Edit) error) (err error) {
 	if err := datafile.Make(path); err != nil {
 		return err
 	}
+	// Looked at first: to open a pipe waits for who writes it.
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file that can be locked: take it away", path)
+	}
 	waiting, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	only := flock.New(path, flock.SetPermissions(0o600))
@@ -323,20 +346,24 @@ func (f *File) Change(ctx context.Context, edit func(*Edit) error) (err error) {
 	if err := edit(e); err != nil {
 		return errors.Join(err, f.sweep(before.entries))
 	}
-	text, err := toml.Marshal(document{formatVersion, e.entries})
+	if err := f.write(e.entries); err != nil {
+		return errors.Join(err, f.sweep(before.entries))
+	}
+	// What is not swept now is swept by the next change.
+	_ = f.sweep(e.entries)
+	return nil
+}
+
+func (f *File) write(entries map[string]Entry) error {
+	text, err := toml.Marshal(document{formatVersion, entries})
 	if err != nil {
 		return err
 	}
 	data := append([]byte(comment), text...)
 	if len(data) > maxBytes {
-		return fmt.Errorf("%d hands are too many: remove some", len(e.entries))
+		return fmt.Errorf("%d hands are too many: remove some", len(entries))
 	}
-	if err := datafile.Replace(f.Path(), data, 0o600); err != nil {
-		return err
-	}
-	// What is not swept now is swept by the next change.
-	_ = f.sweep(e.entries)
-	return nil
+	return datafile.Replace(f.Path(), data, 0o600)
 }
 
 func (f *File) makeFolder() error {
@@ -410,11 +437,26 @@ func (f *File) sweep(entries map[string]Entry) error {
 	var errs []error
 	for _, entry := range found {
 		name := entry.Name()
-		// The folder may hold what is not ours.
-		ours := strings.HasSuffix(name, extension) || strings.Contains(name, extension+".")
-		if entry.Type().IsRegular() && ours && !wanted[name] {
+		if entry.Type().IsRegular() && ours(name) && !wanted[name] {
 			errs = append(errs, os.Remove(filepath.Join(f.dir, Folder, name)))
 		}
 	}
+	if found, err = os.ReadDir(f.dir); err != nil {
+		errs = append(errs, err)
+	}
+	for _, entry := range found {
+		// Nobody else is writing one.
+		if entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), "."+Name+".") {
+			errs = append(errs, os.Remove(filepath.Join(f.dir, entry.Name())))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// ours reports whether keep gives a file this name, or one that it writes first. The
+// folder may hold what is not ours, such as a module that the configuration names.
+func ours(name string) bool {
+	hidden, isHidden := strings.CutPrefix(name, ".")
+	digest, rest, found := strings.Cut(hidden, extension)
+	return found && validDigest("sha256:"+digest) && isHidden == (rest != "")
 }

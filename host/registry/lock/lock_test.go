@@ -178,19 +178,27 @@ func TestModules(t *testing.T) {
 		t.Errorf("one that another entry has: %v", err)
 	}
 	// What is refused leaves nothing, and what was left by one who died goes.
-	if err := os.WriteFile(filepath.Join(dir, lock.Folder, ".x.wasm.123"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, lock.Folder, "README"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	digest := strings.TrimPrefix(sandbox.Digest(moduleOf(8)), "sha256:")
+	begun := filepath.Join(dir, "."+lock.Name+".123")
+	for _, path := range []string{
+		begun, filepath.Join(dir, lock.Folder, "."+digest+".wasm.123"), filepath.Join(dir, lock.Folder, digest+".wasm"),
+		// What somebody else put there stays.
+		filepath.Join(dir, lock.Folder, "README"), filepath.Join(dir, lock.Folder, "mine.wasm"), filepath.Join(dir, lock.Folder, "mine.wasm.old"),
+	} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	failed := errors.New("no")
 	before := f.Read()
 	if err := change(func(e *lock.Edit) error { return errors.Join(e.Put("four", entry(4), moduleOf(4)), failed) }); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
-	if got, _ := filepath.Glob(filepath.Join(dir, lock.Folder, "*")); len(got) != 4 || f.Read() != before {
-		t.Errorf("left are %v", got) // two modules, README and .lock
+	if got, _ := filepath.Glob(filepath.Join(dir, lock.Folder, "*")); len(got) != 6 || f.Read() != before {
+		t.Errorf("left are %v", got) // two modules, what is not ours and .lock
+	}
+	if _, err := os.Lstat(begun); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that somebody began to write: %v", err)
 	}
 	for name, try := range map[string]func(*lock.Edit) error{
 		"another module": func(e *lock.Edit) error { return e.Put("x", entry(1), moduleOf(2)) },
@@ -200,10 +208,20 @@ func TestModules(t *testing.T) {
 			bad.Digest = "sha256:../../x"
 			return e.Put("x", bad, nil)
 		},
+		"not UTF-8": func(e *lock.Edit) error {
+			bad := entry(4)
+			bad.Grant.Files["a"] = "/a\xff"
+			return e.Put("x", bad, moduleOf(4))
+		},
+		"too long": func(e *lock.Edit) error {
+			bad := entry(4)
+			bad.Source = strings.Repeat("x", 5<<20)
+			return e.Put("x", bad, moduleOf(4))
+		},
 		"what was changed": func(e *lock.Edit) error { return e.Expect("two", first.Seal) },
 	} {
-		if err := change(try); err == nil || f.Read() != before {
-			t.Errorf("%s: %v", name, err)
+		if err := change(try); err == nil || f.Read() != before || len(kept()) != 4 {
+			t.Errorf("%s: %v, kept are %v", name, err, kept())
 		}
 	}
 	for _, digest := range []string{"", "sha256:", "sha256:../../../etc/passwd", "sha256:" + strings.Repeat("0", 63) + "/", sandbox.Digest(moduleOf(9))} {
