@@ -88,7 +88,7 @@ func (t *terms) take(entry lock.Entry) {
 	maps.Copy(values, t.config.Config)
 	t.config.Config = values
 	given := grantOf(entry.Grant)
-	if !t.config.Grant.IsZero() {
+	if t.config.Grant.written || !t.config.Grant.IsZero() {
 		given = given.below(t.config.Grant)
 	}
 	t.config.Grant = given

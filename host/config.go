@@ -426,6 +426,10 @@ type GrantConfig struct {
 	// configured model.
 	KV  bool `toml:"kv"`
 	LLM bool `toml:"llm"`
+
+	// written says that a configuration has the table, which is a ceiling for an
+	// installed hand also where it grants nothing.
+	written bool
 }
 
 // SecretConfig is [hands.NAME.grant.secrets.SECRET]; capability.SecretBinding
@@ -532,6 +536,10 @@ func ParseConfig(data []byte, dir string) (Config, error) {
 	if err := refuseZeros(data); err != nil {
 		return Config{}, err
 	}
+	ceilings, err := writtenGrants(data)
+	if err != nil {
+		return Config{}, err
+	}
 	c.Store.Path = under(dir, c.Store.Path)
 	for name, key := range c.Trust.Keys {
 		if !isKeyText(key) {
@@ -545,12 +553,30 @@ func ParseConfig(data []byte, dir string) (Config, error) {
 		for root, path := range h.Grant.Files {
 			h.Grant.Files[root] = under(dir, path)
 		}
+		h.Grant.written = ceilings[name]
 		c.Hands[name] = h
 	}
 	if err := c.Check(); err != nil {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// writtenGrants are the names of the hands that have a grant table, be it empty.
+func writtenGrants(data []byte) (map[string]bool, error) {
+	var written struct {
+		Hands map[string]struct {
+			Grant any `toml:"grant"`
+		} `toml:"hands"`
+	}
+	if err := toml.Unmarshal(data, &written); err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for name, h := range written.Hands {
+		names[name] = h.Grant != nil
+	}
+	return names, nil
 }
 
 // refuseZeros refuses what a Config cannot tell from a value that is absent.

@@ -20,17 +20,22 @@ import (
 // all that is granted to it. Each question meets values of its own, of which there
 // are none at the beginning; a request that was made before is answered as it was
 // then. What it is asked is not in the record of runs. It serves until the hands are
-// loaded anew. The error is unknown_hand.
+// loaded anew. Errors are unknown_hand and disabled.
 func (h *Host) HandRunner(ctx context.Context, name string) (conformance.Runner, error) {
+	h.catchUp(ctx)
 	set, release := h.handsFor(ctx)
 	k, ok := set.hands[name]
+	off, known := set.disabled[name]
 	release()
+	if known {
+		return nil, off.err()
+	}
 	if !ok {
 		return nil, &abi.Error{Hand: name, Kind: abi.KindUnknownHand, Text: "no such hand"}
 	}
 	replay := &replay{answers: map[[sha256.Size]byte]fetched{}}
 	return handtest.Runner(k.Module(), func() (sandbox.Ports, func() error) {
-		caller := capability.Caller{Hand: name, Subject: h.ledger.Subject(name, "test "+rand.Text())}
+		caller := capability.Caller{Hand: name, Subject: h.ledger.Subject(name, "test "+rand.Text()), Withdrawn: h.withdrawn(name, k)}
 		files := capability.NewFiles(h.ledger, caller, k.Grant().Files)
 		ports := sandbox.Ports{Files: files}
 		done := files.Close

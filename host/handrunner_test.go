@@ -90,6 +90,19 @@ func TestHandRunner(t *testing.T) {
 	if o := ask("fail no ward"); o.Kind != abi.KindHandFailed || o.Said != "no ward" {
 		t.Errorf("%+v", o)
 	}
+	i, err := h.Installer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.Revoke(t.Context(), "sample", abi.CapabilityKV); err != nil {
+		t.Fatal(err)
+	}
+	if o := ask("kv-get k"); o.Reply != "error: disabled" {
+		t.Errorf("after it was revoked: %q", o.Reply)
+	}
+	if _, err := h.HandRunner(t.Context(), "sample"); !errors.Is(err, abi.KindDisabled) {
+		t.Errorf("a hand that was revoked: %v", err)
+	}
 	if _, err := h.HandRunner(t.Context(), "other"); !errors.Is(err, abi.KindUnknownHand) {
 		t.Errorf("a hand that is not there: %v", err)
 	}

@@ -287,8 +287,9 @@ func (h *Host) queryOf(ctx context.Context, set *handSet, q HandQuery) (sandbox.
 	ctx, ended := h.instruments.queries(ctx, q.Hand, ok || known)
 	var result sandbox.Result
 	var err error
+	stale := set.state(q.Hand) != agreed.State(q.Hand)
 	switch {
-	case ok && k.terms.state != agreed.State(q.Hand):
+	case stale && (ok || set.agreed != agreed && agreed.Err() == nil):
 		err = &abi.Error{Hand: q.Hand, Kind: abi.KindDisabled, Text: "what was agreed for it has changed, and the hands could not be loaded again: the log says why"}
 	case ok:
 		result, err = h.query(ctx, q, k)
@@ -330,12 +331,7 @@ func (h *Host) query(ctx context.Context, q HandQuery, k *hand) (sandbox.Result,
 			"the window ends before it begins: %s to %s", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339))}
 	}
 	subject := h.ledger.Subject(q.Hand, user.ID.String())
-	caller := capability.Caller{Hand: q.Hand, Subject: subject, Withdrawn: func() string {
-		if h.agreed.Read().State(q.Hand) != k.terms.state {
-			return "what was agreed for the hand has changed since the query began"
-		}
-		return ""
-	}}
+	caller := capability.Caller{Hand: q.Hand, Subject: subject, Withdrawn: h.withdrawn(q.Hand, k)}
 	files := capability.NewFiles(h.ledger, caller, forUser(k.Grant().Files, user.Name))
 	ports := sandbox.Ports{Files: files, Fixed: q.Fixed}
 	if k.Grant().KV {
@@ -365,6 +361,16 @@ func (h *Host) query(ctx context.Context, q HandQuery, k *hand) (sandbox.Result,
 		run.Text = err.Error()
 	}
 	return result, errors.Join(err, h.ledger.RecordRun(context.WithoutCancel(ctx), run))
+}
+
+// withdrawn is capability.Caller.Withdrawn of a hand that is being asked.
+func (h *Host) withdrawn(name string, k *hand) func() string {
+	return func() string {
+		if h.agreed.Read().State(name) != k.terms.state {
+			return "what was agreed for the hand has changed since the query began"
+		}
+		return ""
+	}
 }
 
 // recorded keeps the URLs of requests for the run's row.

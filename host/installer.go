@@ -333,7 +333,7 @@ func (i *Installer) Agree(ctx context.Context, p *Proposal, agreed Terms) (lock.
 	if !p.Installed && (!agreed.Grant.IsZero() || len(agreed.Config) > 0) {
 		return refuse("it is configured: [hands.%s] grants what it may reach and sets its values", p.Name)
 	}
-	entry := lock.Entry{Facts: p.Facts, Source: p.Source, Installed: p.Installed, Unsigned: agreed.Unsigned, At: i.now()}
+	entry := lock.Entry{Facts: p.Facts, Source: p.Source, Installed: p.Installed, Unsigned: agreed.Unsigned && p.Unsigned != nil, At: i.now()}
 	if p.Installed {
 		entry.Grant, entry.Config = agreedGrant(p.grant(agreed.Grant)), p.values(agreed.Config)
 	}
@@ -482,13 +482,7 @@ func (i *Installer) Revoke(ctx context.Context, name string, capabilities ...abi
 				return err
 			}
 		case errors.Is(wrong, lock.ErrUnsealed):
-			// Nothing of what somebody wrote there is agreed to by being sealed.
-			entry = lock.Entry{Facts: lock.Facts{Digest: entry.Digest}, Installed: entry.Installed, Source: entry.Source}
-			if module, err := i.file.Module(entry.Digest); entry.Installed && err == nil {
-				if facts, _, err := lock.FactsOf(module); err == nil {
-					entry.Facts = facts
-				}
-			}
+			entry = i.withoutTerms(entry)
 			capabilities = nil
 		case wrong != nil:
 			return wrong
@@ -509,8 +503,22 @@ func (i *Installer) Revoke(ctx context.Context, name string, capabilities ...abi
 	return entry, err
 }
 
+// withoutTerms is an entry that somebody else wrote, of which nothing is agreed to by
+// being sealed.
+func (i *Installer) withoutTerms(written lock.Entry) lock.Entry {
+	entry := lock.Entry{Facts: lock.Facts{Digest: written.Digest}, Installed: written.Installed, Source: written.Source}
+	if module, err := i.file.Module(entry.Digest); entry.Installed && err == nil {
+		if facts, _, err := lock.FactsOf(module); err == nil {
+			entry.Facts = facts
+		}
+	}
+	return entry
+}
+
 // Remove removes an installed hand: what was agreed, the module, and the values that
-// it kept. What it did stays in the ledger.
+// it kept. What it did stays in the ledger. The hand is revoked first and its name is
+// free last, so that whoever takes that finds no value, whenever this was cut short;
+// then it is to be called again.
 func (i *Installer) Remove(ctx context.Context, name string) error {
 	written, configured := i.config.Hands[name]
 	if err := i.file.Change(ctx, func(e *lock.Edit) error {
@@ -520,13 +528,26 @@ func (i *Installer) Remove(ctx context.Context, name string) error {
 			return fmt.Errorf("no hand %q is installed: %w", name, abi.KindUnknownHand)
 		case errors.Is(err, lock.ErrNoEntry), configured && (!entry.Installed || written.Module != ""):
 			return fmt.Errorf("hand %q is not installed but configured: take [hands.%s] out, or revoke what it may do", name, name)
-		case err != nil && !errors.Is(err, lock.ErrUnsealed):
+		case errors.Is(err, lock.ErrUnsealed):
+			entry = i.withoutTerms(entry)
+		case err != nil:
 			return err
 		}
-		e.Delete(name)
-		return nil
+		entry.RevokedAll, entry.At = true, i.now()
+		return e.Put(name, entry, nil)
 	}); err != nil {
 		return err
 	}
-	return i.ledger.ForgetValues(ctx, name)
+	if err := i.ledger.ForgetValues(ctx, name); err != nil {
+		return fmt.Errorf("hand %q is revoked and not removed: %w", name, err)
+	}
+	return i.file.Change(ctx, func(e *lock.Edit) error {
+		switch entry, err := e.Entry(name); {
+		case errors.Is(err, lock.ErrNoEntry): // somebody else removed it too
+		case err == nil && !entry.RevokedAll:
+			return fmt.Errorf("%q: %w: look at it again", name, lock.ErrChanged)
+		}
+		e.Delete(name)
+		return nil
+	})
 }

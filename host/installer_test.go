@@ -754,3 +754,113 @@ func textOf(a host.Answer) string {
 	}
 	return text.String()
 }
+
+// Whoever takes the name of a hand that was removed finds no value of it, also when
+// the removal was cut short.
+func TestRemoveCutShort(t *testing.T) {
+	data := t.TempDir()
+	bare, err := build.Hand(t.Context(), filepath.Join("capability", "testdata", "keeper"), build.Reactor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outline, err := wasm.Decode(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	module := outline.WithCustom("glovebox.manifest", []byte("name = \"keeper\"\nversion = \"1.0.0\"\nabi = 1\n"+
+		"[[permissions]]\ncapability = \"kv\"\nreason = \"To keep.\"\n[[permissions]]\ncapability = \"llm\"\nreason = \"To ask.\"\n"))
+	h := open(t, host.Config{Data: data})
+	i, err := h.Installer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agree(t, i, module, host.Terms{})
+	if _, err := h.Query(t.Context(), host.HandQuery{Hand: "keeper", Prompt: `"set" "k" "kept"`}); err != nil {
+		t.Fatal(err)
+	}
+	// The values are out of reach.
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Remove(t.Context(), "keeper"); err == nil || !strings.Contains(err.Error(), "is revoked and not removed") {
+		t.Errorf("without the ledger: %v", err)
+	}
+	h = open(t, host.Config{Data: data})
+	if _, err := askOf(t, h, "keeper"); !errors.Is(err, abi.KindDisabled) {
+		t.Errorf("half removed: %v", err)
+	}
+	if i, err = h.Installer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Remove(t.Context(), "keeper"); err != nil {
+		t.Fatal(err)
+	}
+	agree(t, i, module, host.Terms{})
+	if result, err := h.Query(t.Context(), host.HandQuery{Hand: "keeper", Prompt: `"get" "k"`}); err != nil || !strings.Contains(result.Reply.Render(), "error: not_found") {
+		t.Errorf("the next of the name finds %q, %v", result.Reply.Render(), err)
+	}
+}
+
+// The word that a module is taken without a trusted signature is kept for one that
+// needed it: where it was said of a signed one, the key still matters.
+func TestUnsignedIsForOneThatIs(t *testing.T) {
+	key, data := newKey(t, 5), t.TempDir()
+	module := mustSign(t, madeOf{"signed", "1.0.0", nil, ""}.module(t), key)
+	i := installer(t, host.Config{Data: data, Trust: host.TrustConfig{Keys: map[string]string{"maker": key.Public().String()}}})
+	if entry := agree(t, i, module, host.Terms{}); entry.Unsigned {
+		t.Errorf("%+v", entry)
+	}
+	h := open(t, host.Config{Data: data, Trust: host.TrustConfig{Keys: map[string]string{"other": newKey(t, 6).Public().String()}}})
+	if _, err := askOf(t, h, "signed"); !errors.Is(err, abi.KindDisabled) {
+		t.Errorf("its key is not trusted any more: %v", err)
+	}
+}
+
+// When the hands cannot be loaded again, one that was installed meanwhile is not told
+// to be unknown.
+func TestInstalledBesideOneThatIsGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gone.wasm")
+	if err := os.WriteFile(path, madeOf{"gone", "1.0.0", nil, ""}.module(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := open(t, host.Config{Hands: map[string]host.HandConfig{"gone": {Module: path}}})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	i, err := h.Installer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agree(t, i, madeOf{"reader", "1.0.0", nil, ""}.module(t), host.Terms{})
+	if _, err := askOf(t, h, "reader"); !errors.Is(err, abi.KindDisabled) || !strings.Contains(err.Error(), "could not be loaded again") {
+		t.Errorf("%v", err)
+	}
+	for name, want := range map[string]error{"gone": nil, "nobody": abi.KindUnknownHand} {
+		if _, err := askOf(t, h, name); !errors.Is(err, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A grant that a section writes down is a ceiling, also where it grants nothing.
+func TestEmptyCeiling(t *testing.T) {
+	data := t.TempDir()
+	agree(t, installer(t, host.Config{Data: data}), madeOf{"keeper", "1.0.0", map[abi.Capability]string{abi.CapabilityKV: ""}, ""}.module(t), host.Terms{})
+	for section, on := range map[string]bool{
+		"": true, "[hands.keeper]\n": true, "[hands.keeper.grant]\nkv = true\n": true,
+		"[hands.keeper.grant]\n": false, "[hands.keeper]\ngrant = {}\n": false, "[hands.keeper.grant]\nkv = false\n": false,
+	} {
+		config, err := host.ParseConfig([]byte(section), ".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Data = data
+		h := open(t, config)
+		if info := infoOf(h, "keeper"); info.KV != on || (info.Disabled == "") != on {
+			t.Errorf("%q: %+v", section, info)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
