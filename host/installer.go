@@ -209,7 +209,7 @@ func (i *Installer) LookAgain(name string) (*Proposal, error) {
 	}
 	p := &Proposal{Name: name, Source: cmp.Or(written.Module, bundledPrefix+name)}
 	switch {
-	case entry.Installed && written.Module == "":
+	case written.Module == "" && (entry.Installed || !configured && errors.Is(err, lock.ErrUnsealed)):
 		p.Installed, p.Source = true, entry.Source
 		p.module, err = i.file.Module(entry.Digest)
 	case configured:
@@ -452,7 +452,7 @@ func (i *Installer) try(ctx context.Context, p *Proposal, entry lock.Entry) erro
 	switch {
 	case opened.Grant().HTTP:
 		// The values of secrets are those of the process that asks the hand.
-		if _, err := g.http(opened.Permission(abi.CapabilityHTTP), func(string) (string, error) { return "not read before it is needed", nil }); err != nil {
+		if _, err := g.http(opened.Permission(abi.CapabilityHTTP), capability.NameSecret); err != nil {
 			return fmt.Errorf("hand %q: %w", p.Name, err)
 		}
 	case len(g.AllowPrivate)+len(g.Secrets) > 0:

@@ -864,3 +864,68 @@ func TestEmptyCeiling(t *testing.T) {
 		}
 	}
 }
+
+// What binds a secret names where its value is, and is not the value.
+func TestSecretIsNotKept(t *testing.T) {
+	data := t.TempDir()
+	i := installer(t, host.Config{Data: data})
+	module := madeOf{"web", "1.0.0", map[abi.Capability]string{abi.CapabilityHTTP: "hosts = [\"https://api.example.com\"]\nsecrets = [\"token\"]"}, ""}.module(t)
+	p, err := i.Look("", module, "FILE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, good := range map[string]bool{"hunter2hunter2": false, "env:": false, "vault:x": false, "env:GLOVEBOX_TEST_NOT_SET": true} {
+		_, err := i.Agree(t.Context(), p, host.Terms{Capabilities: p.Capabilities(), Unsigned: true, Grant: host.GrantConfig{
+			Secrets: map[string]host.SecretConfig{"token": {From: from, Host: "https://api.example.com"}}}})
+		if (err == nil) != good || err != nil && (!strings.Contains(err.Error(), "env:NAME or file:PATH") || strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("%q: %v", from, err)
+		}
+		if _, err := os.Stat(filepath.Join(data, lock.Name)); (err == nil) != good {
+			t.Fatalf("%q: %v", from, err)
+		}
+		if good {
+			if err := i.Remove(t.Context(), "web"); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(filepath.Join(data, lock.Name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// An entry that was edited not to be of an installed hand is refused as any other, and
+// mended in the same way.
+func TestEntryThatHidesItself(t *testing.T) {
+	data := t.TempDir()
+	h := open(t, host.Config{Data: data})
+	i, err := h.Installer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agree(t, i, madeOf{"reader", "1.0.0", nil, ""}.module(t), host.Terms{})
+	path := filepath.Join(data, lock.Name)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.Replace(text, []byte("installed = true\n"), nil, 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if info := infoOf(h, "reader"); !strings.Contains(info.Disabled, "glovebox hand grant reader") {
+		t.Errorf("%+v", info)
+	}
+	if _, err := askOf(t, h, "reader"); !errors.Is(err, abi.KindDisabled) {
+		t.Error(err)
+	}
+	p, err := i.LookAgain("reader")
+	if err != nil || !p.Installed || !errors.Is(p.Refused, lock.ErrUnsealed) {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if _, err := i.Agree(t.Context(), p, host.Terms{Unsigned: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := askOf(t, h, "reader"); err != nil {
+		t.Error(err)
+	}
+}

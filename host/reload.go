@@ -206,7 +206,8 @@ func (h *Host) openHands(ctx context.Context, config Config, agreed *lock.Snapsh
 	defer release()
 	names := slices.Collect(maps.Keys(config.Hands))
 	for _, name := range agreed.Names() {
-		if entry, _ := agreed.Entry(name); entry.Installed {
+		// What somebody made of an entry is told, whatever it says now.
+		if entry, err := agreed.Entry(name); entry.Installed || errors.Is(err, lock.ErrUnsealed) {
 			names = append(names, name)
 		}
 	}

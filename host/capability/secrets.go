@@ -97,18 +97,34 @@ const (
 // LoadSecret reads "env:NAME" from the environment and "file:PATH" from a
 // regular file of at most 16 KiB. Errors never hold the value.
 func LoadSecret(from string) (string, error) {
-	kind, name, _ := strings.Cut(from, ":")
-	switch {
-	case kind == "env" && name != "":
-		value, ok := os.LookupEnv(name)
-		if !ok {
-			return "", fmt.Errorf("the environment has no %s", name)
-		}
-		return value, nil
-	case kind == "file" && name != "":
+	kind, name, err := secretSource(from)
+	if err != nil {
+		return "", err
+	}
+	if kind == "file" {
 		return readSecret(name)
 	}
-	return "", errors.New("a secret comes from env:NAME or file:PATH")
+	value, ok := os.LookupEnv(name)
+	if !ok {
+		return "", fmt.Errorf("the environment has no %s", name)
+	}
+	return value, nil
+}
+
+// NameSecret is a SecretLoader that reads nothing, for who binds a secret which another
+// process reads. Its error is that of LoadSecret for what is no place of a secret, and
+// may be one.
+func NameSecret(from string) (string, error) {
+	_, _, err := secretSource(from)
+	return "not read before it is needed", err
+}
+
+func secretSource(from string) (kind, name string, err error) {
+	kind, name, _ = strings.Cut(from, ":")
+	if kind != "env" && kind != "file" || name == "" {
+		return "", "", errors.New("a secret comes from env:NAME or file:PATH")
+	}
+	return kind, name, nil
 }
 
 func readSecret(path string) (string, error) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -62,7 +63,15 @@ func (f *consentFlags) grant() (host.GrantConfig, error) {
 		if _, twice := grant.Secrets[name]; twice {
 			return grant, usagef("--secret %s: it is bound twice", name)
 		}
-		grant.Secrets[name] = host.SecretConfig{From: binding[:at], Host: binding[at+1:]}
+		from := binding[:at]
+		// A server that asks the hand works in another directory.
+		if path, ok := strings.CutPrefix(from, "file:"); ok && path != "" {
+			if path, err = filepath.Abs(path); err != nil {
+				return grant, err
+			}
+			from = "file:" + path
+		}
+		grant.Secrets[name] = host.SecretConfig{From: from, Host: binding[at+1:]}
 	}
 	return grant, nil
 }
@@ -184,21 +193,13 @@ func agreementOf(name, state string, e lock.Entry) agreement {
 	out := agreement{Name: name, State: state, Version: e.Version, Digest: e.Digest, Source: plain(e.Source), Key: e.Key, Installed: e.Installed,
 		Permissions: []permission{}, Config: e.Config, Revoked: e.Revoked, At: e.At.UTC().Truncate(time.Second)}
 	for _, a := range e.Asks {
-		out.Permissions = append(out.Permissions, permission{Capability: a.Capability, Paths: a.Paths, Hosts: plainAll(a.Hosts)})
+		out.Permissions = append(out.Permissions, permission{Capability: a.Capability, Paths: a.Paths, Hosts: allPlain(a.Hosts), Secrets: allPlain(a.Secrets), MaxTokens: a.MaxTokens})
 	}
 	if e.Installed {
 		g := e.Grant
 		out.Grant = &shownGrant{g.Files, g.HTTP, g.AllowPrivate, slices.Sorted(maps.Keys(g.Secrets)), g.KV, g.LLM}
 	}
 	return out
-}
-
-func plainAll(texts []string) []string {
-	var all []string
-	for _, text := range texts {
-		all = append(all, plain(text))
-	}
-	return all
 }
 
 // agree shows a hand, finds out whether it is agreed to, and makes it so.
