@@ -45,6 +45,7 @@ func termsOf(name string, written HandConfig, file *lock.File, agreed *lock.Snap
 		t.module, err = file.Module(entry.Digest)
 	} else {
 		t.module, t.bundled, err = ModuleOf(written.Module, name)
+		t.bundled = t.bundled && err == nil
 		if err != nil && written.Module == "" && none {
 			t.off = fmt.Sprintf("no hand of this name is bundled or installed: install it with glovebox hand install REFERENCE --name %s, or take [hands.%s] out", name, name)
 			return t, nil

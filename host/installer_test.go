@@ -269,7 +269,7 @@ func TestRevokeHoldsInTheMiddleOfATurn(t *testing.T) {
 	module := madeOf{"mirror", "1.0.0", map[abi.Capability]string{abi.CapabilityKV: ""}, ""}.module(t)
 	model := &asker{}
 	h := open(t, host.Config{LLM: model, Hands: map[string]host.HandConfig{"mirror": {Prompts: map[string]string{"mark": "What is your mark?"}}}})
-	if info := infoOf(h, "mirror"); !info.Absent || !strings.Contains(info.Disabled, "glovebox hand install") {
+	if info := infoOf(h, "mirror"); !info.Absent || info.Bundled || !strings.Contains(info.Disabled, "glovebox hand install") {
 		t.Errorf("before it was installed: %+v", info)
 	}
 	i, err := h.Installer()
