@@ -149,3 +149,17 @@ func TestServerKnowsOfInstalledHands(t *testing.T) {
 		}
 	}
 }
+
+// The file of a secret is the one that was named, wherever the hand is asked.
+func TestSecretFileIsAbsolute(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := consentFlags{secrets: []string{"a=file:token.txt https://a.example", "b=env:TOKEN https://b.example"}}
+	grant, err := flags.grant()
+	if err != nil || grant.Secrets["a"].From != "file:"+filepath.Join(here, "token.txt") || grant.Secrets["b"].From != "env:TOKEN" {
+		t.Errorf("%+v, %v", grant.Secrets, err)
+	}
+}
