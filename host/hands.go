@@ -84,10 +84,12 @@ type HandPermission struct {
 	Key string
 }
 
-// The most that is shown of a permission, in tokens: a manifest is hostile too.
+// The most that is shown of a permission, in tokens: a manifest is hostile too. What
+// is asked for is never cut, for it is agreed to as a whole: package manifest bounds it
+// to 64 entries of 200 bytes, of which one costs at most half a token.
 const (
 	reasonTokens = 200
-	askedTokens  = 500
+	askedTokens  = 7_000
 )
 
 // BundledHands returns the hands of this program that are not configured, by name:

@@ -929,3 +929,21 @@ func TestEntryThatHidesItself(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who agrees has seen all that is asked for: the largest permission that a manifest may
+// have is shown to its end.
+func TestNothingAskedForIsCut(t *testing.T) {
+	list := func(last string) string {
+		return "[\"" + strings.Repeat(strings.Repeat("語", 66)+"\", \"", 31) + last + "\"]"
+	}
+	module := madeOf{name: "asks", version: "1.0.0", permissions: map[abi.Capability]string{
+		abi.CapabilityHTTP: "hosts = " + list("https://evil.example") + "\nsecrets = " + list("the-last"),
+	}}.module(t)
+	p, err := installer(t, host.Config{Data: t.TempDir()}).Look("", module, "here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked := p.Permissions[0].Asked.Render(); !strings.Contains(asked, "https://evil.example") || !strings.Contains(asked, "secret the-last") {
+		t.Errorf("it shows %s", asked)
+	}
+}

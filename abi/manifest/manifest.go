@@ -21,6 +21,12 @@ import (
 // MaxBytes bounds the document.
 const MaxBytes = 64 << 10
 
+// maxScope bounds each list in a permission, maxScopeBytes what stands in one.
+const (
+	maxScope      = 32
+	maxScopeBytes = 200
+)
+
 // maxWish is more than any host allows of a limit, and no more than can be counted.
 const maxWish = 1 << 30
 
@@ -174,6 +180,17 @@ func (p Permission) check() error {
 	}
 	if p.Capability == abi.CapabilityFiles && len(p.Paths) == 0 {
 		return fmt.Errorf(`capability "files" needs paths: the names of the folders that it reads`)
+	}
+	// An operator who agrees to them has seen them all.
+	for key, scope := range map[string][]string{"hosts": p.Hosts, "paths": p.Paths, "secrets": p.Secrets} {
+		if len(scope) > maxScope {
+			return fmt.Errorf("%d %s: at most %d", len(scope), key, maxScope)
+		}
+		for _, entry := range scope {
+			if len(entry) > maxScopeBytes {
+				return fmt.Errorf("%s: an entry of %d bytes, at most %d", key, len(entry), maxScopeBytes)
+			}
+		}
 	}
 	if len(p.Hosts) > 1 && slices.Contains(p.Hosts, abi.AnyHost) {
 		return fmt.Errorf("hosts: %q asks for whatever the operator allows and stands alone", abi.AnyHost)

@@ -79,6 +79,8 @@ func TestParseRefuses(t *testing.T) {
 		{"no reason", head + "[[permissions]]\ncapability = \"http\"\nhosts = [\"a.example\"]", "reason"},
 		{"scope of another capability", head + "[[permissions]]\ncapability = \"kv\"\nreason = \"r\"\nhosts = [\"a.example\"]", "hosts belongs to"},
 		{"fewer tokens than none", head + "[[permissions]]\ncapability = \"llm\"\nreason = \"r\"\nmax_tokens = -1", "max_tokens = -1"},
+		{"more hosts than anybody reads", head + "[[permissions]]\ncapability = \"http\"\nreason = \"r\"\nhosts = [" + strings.Repeat("\"https://a.example\", ", 33) + "]", "33 hosts"},
+		{"a longer host than anybody reads", head + "[[permissions]]\ncapability = \"http\"\nreason = \"r\"\nhosts = [\"https://a.example/" + strings.Repeat("a", 200) + "\"]", "hosts: an entry of 218 bytes"},
 		{"any host and another", head + "[[permissions]]\ncapability = \"http\"\nreason = \"r\"\nhosts = [\"*\", \"https://a.example\"]", "stands alone"},
 		{"files without paths", head + "[[permissions]]\ncapability = \"files\"\nreason = \"r\"", "paths"},
 		{"twice", head + strings.Repeat("[[permissions]]\ncapability = \"kv\"\nreason = \"r\"\n", 2), "twice"},
