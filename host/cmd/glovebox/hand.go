@@ -508,6 +508,16 @@ func (g grantFlags) config() (host.GrantConfig, error) {
 			return grant, err
 		}
 	}
+	for _, rule := range g.http {
+		if _, err := capability.ParseHostRule(rule); err != nil {
+			return grant, usagef("--http: %w", err)
+		}
+	}
+	for _, target := range g.allowPrivate {
+		if _, err := capability.ParsePrivateTarget(target); err != nil {
+			return grant, usagef("--allow-private: %w", err)
+		}
+	}
 	for _, c := range g.capabilities {
 		switch abi.Capability(c) {
 		case abi.CapabilityKV:

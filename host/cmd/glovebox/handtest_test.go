@@ -169,7 +169,7 @@ func printsAsDocumented(t *testing.T, program string) {
 			t.Errorf("no %q in\n%s", want, output)
 		}
 	}
-	for _, arguments := range [][]string{{"calendar"}, {"bundled:calendar", "--watch"}, {"./x.wasm", "--sample", "--grant", "kv"}, {brokenDir + "/not-text.wasm", "--set", "x"}, {brokenDir + "/not-text.wasm", "--name", "A B"}, {brokenDir + "/not-text.wasm", "--grant", "all"}, {brokenDir + "/not-text.wasm", "--timeout", "-5s"}, {brokenDir + "/not-text.wasm", "--timeout", "100ms"}, {brokenDir + "/not-text.wasm", "--timeout", "1h", "--sample"}} {
+	for _, arguments := range [][]string{{"calendar"}, {"bundled:calendar", "--watch"}, {"./x.wasm", "--sample", "--grant", "kv"}, {brokenDir + "/not-text.wasm", "--set", "x"}, {brokenDir + "/not-text.wasm", "--name", "A B"}, {brokenDir + "/not-text.wasm", "--grant", "all"}, {brokenDir + "/not-text.wasm", "--http", "nonsense"}, {brokenDir + "/not-text.wasm", "--allow-private", "here"}, {brokenDir + "/not-text.wasm", "--timeout", "-5s"}, {brokenDir + "/not-text.wasm", "--timeout", "100ms"}, {brokenDir + "/not-text.wasm", "--timeout", "1h", "--sample"}} {
 		if output, err := exec.CommandContext(t.Context(), program, append([]string{"hand", "test"}, arguments...)...).CombinedOutput(); !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
 			t.Errorf("%v: %v: %s", arguments, err, output)
 		}
