@@ -335,7 +335,7 @@ func TestChangedHandIsDisabled(t *testing.T) {
 	}
 	v2 := v1
 	v2.version, v2.permissions = "1.1.0", map[abi.Capability]string{
-		abi.CapabilityHTTP: `hosts = ["https://api.example.com/v1/", "https://evil.example/` + strings.Repeat("x", 200) + `"]` + "\n" + `secrets = ["to\u001b[31mken"]`, abi.CapabilityKV: ""}
+		abi.CapabilityHTTP: `hosts = ["https://api.example.com/v1/", "https://evil.example/` + strings.Repeat("x", 170) + `"]` + "\n" + `secrets = ["to\u001b[31mken"]`, abi.CapabilityKV: ""}
 	v2.permissions[abi.CapabilityHTTP] = strings.ReplaceAll(v2.permissions[abi.CapabilityHTTP], "\\u001b[31m", "")
 	for name, test := range map[string]struct {
 		module madeOf
@@ -344,7 +344,7 @@ func TestChangedHandIsDisabled(t *testing.T) {
 	}{
 		"the same": {v1, key, nil},
 		"more": {v2, key, []string{"it asks for kv, which was not agreed", `it asks for the host "https://evil.example/xxx`, `it asks for the secret "token"`,
-			`its version is "1.1.0", agreed was "1.0.0"`, "its digest is sha256:", "glovebox hand grant web"}},
+			`its version "1.1.0" is newer than "1.0.0", which was agreed`, "its digest is sha256:", "glovebox hand grant web"}},
 		"another key": {v1, other, []string{"it is signed by the key " + other.Public().String() + ", agreed was the key " + key.Public().String()}},
 	} {
 		write(test.module, test.key)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
+
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
@@ -129,6 +131,19 @@ const maxDifferences = 20
 func (f Facts) Differences(now Facts) []string {
 	var all []string
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	// Before what a manifest may make long.
+	if f.Key != now.Key {
+		say("it is signed by %s, agreed was %s", signer(now.Key), signer(f.Key))
+	}
+	switch order := semver.Compare("v"+now.Version, "v"+f.Version); {
+	case f.Version == now.Version:
+	case f.Version == "" || now.Version == "" || order == 0:
+		say("its version is %s, agreed was %s", orNone(now.Version), orNone(f.Version))
+	case order < 0:
+		say("its version %s is older than %s, which was agreed", quoted(now.Version), quoted(f.Version))
+	default:
+		say("its version %s is newer than %s, which was agreed", quoted(now.Version), quoted(f.Version))
+	}
 	for _, a := range now.Asks {
 		before, asked := f.ask(a.Capability)
 		if !asked {
@@ -148,9 +163,6 @@ func (f Facts) Differences(now Facts) []string {
 			say("it asks for %d tokens of the model, agreed were %d", a.MaxTokens, before.MaxTokens)
 		}
 	}
-	if f.Key != now.Key {
-		say("it is signed by %s, agreed was %s", signer(now.Key), signer(f.Key))
-	}
 	for _, a := range f.Asks {
 		after, asks := now.ask(a.Capability)
 		if !asks {
@@ -160,9 +172,6 @@ func (f Facts) Differences(now Facts) []string {
 		if n := missing(a.Hosts, after.Hosts) + missing(a.Secrets, after.Secrets) + missing(a.Paths, after.Paths); n > 0 {
 			say("it asks for less of %s than was agreed", a.Capability)
 		}
-	}
-	if f.Version != now.Version {
-		say("its version is %s, agreed was %s", orNone(now.Version), orNone(f.Version))
 	}
 	if f.Digest != now.Digest {
 		say("its digest is %s, agreed was %s", now.Digest, f.Digest)
