@@ -146,6 +146,18 @@ func Parse(text string) (Reference, error) {
 	if err := printable(text); err != nil {
 		return Reference{}, err
 	}
+	ref, err := parse(text)
+	if err == nil {
+		// The canonical form may be longer, and must read back.
+		err = printable(ref.String())
+	}
+	if err != nil {
+		return Reference{}, err
+	}
+	return ref, nil
+}
+
+func parse(text string) (Reference, error) {
 	scheme, rest, hasScheme := strings.Cut(text, "://")
 	switch {
 	case strings.HasPrefix(text, ociScheme):
