@@ -135,7 +135,7 @@ func TestPagesForAuthors(t *testing.T) {
 		{pages: []string{"c.md"}, needs: []string{"clang", "wasm-ld", "make", "cc"}},
 		{pages: []string{"assemblyscript.md"}, needs: []string{"node", "npm"}},
 		{pages: []string{"command.md"}, needs: []string{"clang", "wasm-ld"}},
-		{pages: []string{"permissions.md"}, files: map[string]string{"tickets.wasm": "hand-go"}},
+		{pages: []string{"permissions.md"}, files: map[string]string{"my-tickets.wasm": "hand-go"}},
 	}
 	run := map[string]bool{}
 	for _, group := range groups {
