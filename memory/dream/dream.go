@@ -13,6 +13,7 @@
 package dream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,6 +186,12 @@ func (d *Dreamer) begin(ctx context.Context) (_ context.Context, end func(), err
 			d.idle = nil
 		}
 	}, nil
+}
+
+// over returns why what began with ctx is at an end, nil if it is not. Close may have
+// ended a dream before the context of the tick that it is a part of hears of it.
+func (d *Dreamer) over(ctx context.Context) error {
+	return cmp.Or(ctx.Err(), d.background.Err())
 }
 
 // count changes the counts.

@@ -97,7 +97,7 @@ func (d *Dreamer) Tick(ctx context.Context) error {
 	}
 	close(next)
 	workers.Wait()
-	if err := ctx.Err(); err != nil {
+	if err := d.over(ctx); err != nil {
 		return fmt.Errorf("dream: %w", err)
 	}
 	return nil
@@ -114,7 +114,7 @@ func (d *Dreamer) dreamOf(ctx context.Context, s memory.IdleSession) {
 	case err == nil:
 		d.succeeded(s.Session)
 		d.log.DebugContext(ctx, "dream", "user", s.User, "session", s.Session, "topics", len(report.Topics), "retired", report.Retired, "dropped", report.Dropped)
-	case errors.Is(err, ErrBusy), errors.Is(err, memory.ErrWiped), ctx.Err() != nil:
+	case errors.Is(err, ErrBusy), errors.Is(err, memory.ErrWiped), d.over(ctx) != nil:
 		// It is due again, or gone.
 	default:
 		rest := d.failedAt(s.Session, d.now())
