@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	nethttp "net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,11 +19,10 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/plugins/internal/golden"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/http"
 )
-
-var update = flag.Bool("update", false, "write the replies of testdata/*.txtar anew")
 
 // march23 is a query for 23 March 2026 in UTC, the day of most items here.
 func march23(urls ...string) hand.Query {
@@ -65,50 +62,30 @@ func query(t testing.TB, s server, q hand.Query) (string, error) {
 // TestReplies compares whole replies. An archive holds the zone, what servers
 // answer under the addresses of urls, and the reply.
 func TestReplies(t *testing.T) {
-	archives, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(archives) == 0 {
-		t.Fatalf("no archives: %v", err)
-	}
-	for _, name := range archives {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, q := server{}, march23()
-			var urls []string
-			want := -1
-			for i, f := range archive.Files {
-				switch {
-				case strings.Contains(f.Name, "://"):
-					s[f.Name] = string(f.Data)
-					urls = append(urls, f.Name)
-				case f.Name == "zone":
-					if q.Location, err = time.LoadLocation(strings.TrimSpace(string(f.Data))); err != nil {
-						t.Fatal(err)
-					}
-				case f.Name == "reply":
-					want = i
-				default:
-					t.Fatalf("unknown file %q", f.Name)
-				}
-			}
-			q.Config["urls"] = urls
-			got, err := query(t, s, q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got += "\n"
-			if *update {
-				archive.Files[want].Data = []byte(got)
-				if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
+	golden.Replies(t, func(t *testing.T, files []txtar.File) string {
+		s, q := server{}, march23()
+		var urls []string
+		for _, f := range files {
+			switch {
+			case strings.Contains(f.Name, "://"):
+				s[f.Name] = string(f.Data)
+				urls = append(urls, f.Name)
+			case f.Name == "zone":
+				var err error
+				if q.Location, err = time.LoadLocation(strings.TrimSpace(string(f.Data))); err != nil {
 					t.Fatal(err)
 				}
-			} else if got != string(archive.Files[want].Data) {
-				t.Errorf("got:\n%s\nwant:\n%s", got, archive.Files[want].Data)
+			default:
+				t.Fatalf("unknown file %q", f.Name)
 			}
-		})
-	}
+		}
+		q.Config["urls"] = urls
+		got, err := query(t, s, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	})
 }
 
 func TestDates(t *testing.T) {

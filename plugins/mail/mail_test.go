@@ -3,23 +3,20 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"golang.org/x/tools/txtar"
+
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/plugins/internal/golden"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/files"
-	"golang.org/x/tools/txtar"
 )
-
-var update = flag.Bool("update", false, "write the replies of testdata/*.txtar anew")
 
 // march2 is a query for 2 March 2026 in UTC, the day of most mails here.
 func march2() hand.Query {
@@ -48,47 +45,25 @@ func mapFS(t testing.TB, contents map[string]string) fs.FS {
 // TestReplies compares whole replies. An archive holds a query, the tree of the
 // granted folder and the reply.
 func TestReplies(t *testing.T) {
-	archives, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(archives) == 0 {
-		t.Fatalf("no archives: %v", err)
-	}
-	for _, name := range archives {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(name)
-			if err != nil {
-				t.Fatal(err)
+	golden.Replies(t, func(t *testing.T, files []txtar.File) string {
+		fsys := make(fstest.MapFS)
+		var q hand.Query
+		for _, f := range files {
+			switch below, isMail := strings.CutPrefix(f.Name, "mail/"); {
+			case isMail:
+				fsys[below] = &fstest.MapFile{Data: f.Data}
+			case f.Name == "query":
+				q = parseQuery(t, string(f.Data))
+			default:
+				t.Fatalf("unknown file %q", f.Name)
 			}
-			fsys := make(fstest.MapFS)
-			var q hand.Query
-			want := -1
-			for i, f := range archive.Files {
-				switch below, isMail := strings.CutPrefix(f.Name, "mail/"); {
-				case isMail:
-					fsys[below] = &fstest.MapFile{Data: f.Data}
-				case f.Name == "query":
-					q = parseQuery(t, string(f.Data))
-				case f.Name == "reply":
-					want = i
-				default:
-					t.Fatalf("unknown file %q", f.Name)
-				}
-			}
-			got := ask(t, fsys, q) + "\n"
-			if *update {
-				archive.Files[want].Data = []byte(got)
-				if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if string(archive.Files[want].Data) != got {
-				t.Errorf("reply:\n%s\nwant:\n%s", got, archive.Files[want].Data)
-			}
-			if n := tokens.Estimate(got); n > q.MaxOutputTokens {
-				t.Errorf("%d tokens, limit %d", n, q.MaxOutputTokens)
-			}
-		})
-	}
+		}
+		got := ask(t, fsys, q)
+		if n := tokens.Estimate(got); n > q.MaxOutputTokens {
+			t.Errorf("%d tokens, limit %d", n, q.MaxOutputTokens)
+		}
+		return got
+	})
 }
 
 func parseQuery(t *testing.T, text string) hand.Query {

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,11 +17,10 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
+	"github.com/gloveboxhq/glovebox/plugins/internal/golden"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/files"
 )
-
-var update = flag.Bool("update", false, "write the replies of testdata/*.txtar anew")
 
 // march23 is a query for 23 March 2026 in UTC.
 func march23() hand.Query {
@@ -48,36 +45,16 @@ func changed(content string) *fstest.MapFile {
 // TestReplies compares whole replies. An archive holds a query, the granted
 // folder with the time of each file, and the reply.
 func TestReplies(t *testing.T) {
-	archives, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(archives) == 0 {
-		t.Fatalf("no archives: %v", err)
-	}
-	for _, name := range archives {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			archive, fsys, q, want := archived(t, name)
-			got := ask(t, fsys, q) + "\n"
-			if *update {
-				archive.Files[want].Data = []byte(got)
-				if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if string(archive.Files[want].Data) != got {
-				t.Errorf("reply:\n%s\nwant:\n%s", got, archive.Files[want].Data)
-			}
-		})
-	}
+	golden.Replies(t, func(t *testing.T, files []txtar.File) string {
+		fsys, q := archived(t, files)
+		return ask(t, fsys, q)
+	})
 }
 
-func archived(t testing.TB, name string) (*txtar.Archive, fstest.MapFS, hand.Query, int) {
+func archived(t testing.TB, files []txtar.File) (fstest.MapFS, hand.Query) {
 	t.Helper()
-	archive, err := txtar.ParseFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fsys, q, want := make(fstest.MapFS), march23(), -1
-	for i, f := range archive.Files {
+	fsys, q := make(fstest.MapFS), march23()
+	for _, f := range files {
 		below, isNote := strings.CutPrefix(f.Name, "notes/")
 		switch {
 		case isNote:
@@ -110,12 +87,11 @@ func archived(t testing.TB, name string) (*txtar.Archive, fstest.MapFS, hand.Que
 				}
 			}
 		case f.Name == "reply":
-			want = i
 		default:
 			t.Fatalf("unknown file %q", f.Name)
 		}
 	}
-	return archive, fsys, q, want
+	return fsys, q
 }
 
 func TestNothingToRead(t *testing.T) {
@@ -368,7 +344,11 @@ func FuzzNotes(f *testing.F) {
 		f.Fatalf("no archives: %v", err)
 	}
 	for _, name := range names {
-		_, fsys, _, _ := archived(f, name)
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		fsys, _ := archived(f, archive.Files)
 		for _, file := range fsys {
 			f.Add(file.Data)
 		}

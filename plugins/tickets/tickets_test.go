@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	nethttp "net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,11 +18,10 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/plugins/internal/golden"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/http"
 )
-
-var update = flag.Bool("update", false, "write the replies of testdata/*.txtar anew")
 
 // march23 is a query for 23 March 2026 in UTC, the day of most tickets here.
 func march23(config map[string]any) hand.Query {
@@ -77,45 +74,24 @@ func ok(body string) string {
 // TestReplies compares whole replies. An archive holds the configuration, what
 // a server answers under its paths, and the reply.
 func TestReplies(t *testing.T) {
-	archives, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(archives) == 0 {
-		t.Fatalf("no archives: %v", err)
-	}
-	for _, name := range archives {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(name)
-			if err != nil {
-				t.Fatal(err)
+	golden.Replies(t, func(t *testing.T, files []txtar.File) string {
+		s, q := &server{answers: map[string]string{}}, march23(map[string]any{})
+		for _, f := range files {
+			switch {
+			case strings.HasPrefix(f.Name, "/"):
+				s.answers[f.Name] = string(f.Data)
+			case f.Name == "projects":
+				q.Config["projects"] = strings.Fields(string(f.Data))
+			default:
+				q.Config[f.Name] = strings.TrimSpace(string(f.Data))
 			}
-			s, q := &server{answers: map[string]string{}}, march23(map[string]any{})
-			want := -1
-			for i, f := range archive.Files {
-				switch {
-				case strings.HasPrefix(f.Name, "/"):
-					s.answers[f.Name] = string(f.Data)
-				case f.Name == "reply":
-					want = i
-				case f.Name == "projects":
-					q.Config["projects"] = strings.Fields(string(f.Data))
-				default:
-					q.Config[f.Name] = strings.TrimSpace(string(f.Data))
-				}
-			}
-			got, err := s.query(t, q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got += "\n"
-			if *update {
-				archive.Files[want].Data = []byte(got)
-				if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(archive.Files[want].Data) {
-				t.Errorf("got:\n%s\nwant:\n%s", got, archive.Files[want].Data)
-			}
-		})
-	}
+		}
+		got, err := s.query(t, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	})
 }
 
 // TestRequests: what is asked, and how.
