@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,15 +13,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/tools/txtar"
+
 	"github.com/gloveboxhq/glovebox/abi/manifest"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/plugins/internal/compose"
+	"github.com/gloveboxhq/glovebox/plugins/internal/golden"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand/files"
-	"golang.org/x/tools/txtar"
 )
-
-var update = flag.Bool("update", false, "write the replies of testdata/*.txtar anew")
 
 func ask(t testing.TB, fsys fs.FS, q hand.Query) string {
 	t.Helper()
@@ -64,31 +62,25 @@ func tree(contents map[string]string) fstest.MapFS {
 	return fsys
 }
 
-// archived reads a txtar archive of a query, the tree of the granted folder and
-// the reply, whose position it returns.
-func archived(t testing.TB, name string) (archive *txtar.Archive, fsys fstest.MapFS, q hand.Query, reply int) {
+// archived reads the files of an archive: a query, and the tree of the granted folder.
+func archived(t testing.TB, files []txtar.File) (fsys fstest.MapFS, q hand.Query) {
 	t.Helper()
-	archive, err := txtar.ParseFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fsys, reply = make(fstest.MapFS), -1
-	for i, f := range archive.Files {
+	fsys = make(fstest.MapFS)
+	for _, f := range files {
 		switch below, inTree := strings.CutPrefix(f.Name, rootName+"/"); {
 		case inTree:
 			fsys[below] = &fstest.MapFile{Data: f.Data}
 		case f.Name == "query":
 			q = parseQuery(t, string(f.Data))
 		case f.Name == "reply":
-			reply = i
 		default:
 			t.Fatalf("unknown file %q", f.Name)
 		}
 	}
-	if reply < 0 || q.To.IsZero() {
-		t.Fatalf("%s: no reply or no query", name)
+	if q.To.IsZero() {
+		t.Fatal("no query")
 	}
-	return archive, fsys, q, reply
+	return fsys, q
 }
 
 func parseQuery(t testing.TB, text string) hand.Query {
@@ -120,42 +112,29 @@ func parseQuery(t testing.TB, text string) hand.Query {
 // TestReplies compares whole replies, asked again with CRLF, with CR and with
 // every long line folded: a reply must not depend on how lines end.
 func TestReplies(t *testing.T) {
-	names, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no archives: %v", err)
-	}
-	for _, name := range names {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			archive, fsys, q, at := archived(t, name)
-			got := ask(t, fsys, q) + "\n"
-			if *update {
-				archive.Files[at].Data = []byte(got)
-				if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if want := string(archive.Files[at].Data); got != want {
-				t.Errorf("reply:\n%s\nwant:\n%s", got, want)
+	golden.Replies(t, func(t *testing.T, files []txtar.File) string {
+		fsys, q := archived(t, files)
+		got := ask(t, fsys, q)
+		for ending, change := range map[string]*strings.Replacer{
+			"CRLF":         strings.NewReplacer("\n", "\r\n"),
+			"CR":           strings.NewReplacer("\n", "\r"),
+			"CRCRLF":       strings.NewReplacer("\n", "\r\r\n"),
+			"blank lines":  strings.NewReplacer("\n", "\n\n"),
+			"BOM":          strings.NewReplacer("BEGIN:VCALENDAR", "\uFEFFBEGIN:VCALENDAR"),
+			"refolded":     strings.NewReplacer("SUMMARY", "SUM\n\tMARY", "DTSTART", "DTST\n ART"),
+			"lower case":   strings.NewReplacer("DTSTART", "dtstart", "RRULE:FREQ", "rrule:freq", "END:VEVENT", "end:vevent"),
+			"empty params": strings.NewReplacer("\nSUMMARY:", "\nSUMMARY;:"),
+		} {
+			changed := make(fstest.MapFS)
+			for path, f := range fsys {
+				changed[path] = &fstest.MapFile{Data: []byte(change.Replace(string(f.Data)))}
 			}
-			for ending, change := range map[string]*strings.Replacer{
-				"CRLF":         strings.NewReplacer("\n", "\r\n"),
-				"CR":           strings.NewReplacer("\n", "\r"),
-				"CRCRLF":       strings.NewReplacer("\n", "\r\r\n"),
-				"blank lines":  strings.NewReplacer("\n", "\n\n"),
-				"BOM":          strings.NewReplacer("BEGIN:VCALENDAR", "\uFEFFBEGIN:VCALENDAR"),
-				"refolded":     strings.NewReplacer("SUMMARY", "SUM\n\tMARY", "DTSTART", "DTST\n ART"),
-				"lower case":   strings.NewReplacer("DTSTART", "dtstart", "RRULE:FREQ", "rrule:freq", "END:VEVENT", "end:vevent"),
-				"empty params": strings.NewReplacer("\nSUMMARY:", "\nSUMMARY;:"),
-			} {
-				changed := make(fstest.MapFS)
-				for path, f := range fsys {
-					changed[path] = &fstest.MapFile{Data: []byte(change.Replace(string(f.Data)))}
-				}
-				if again := ask(t, changed, q) + "\n"; again != got {
-					t.Errorf("%s: reply:\n%s\nwant:\n%s", ending, again, got)
-				}
+			if again := ask(t, changed, q); again != got {
+				t.Errorf("%s: reply:\n%s\nwant:\n%s", ending, again, got)
 			}
-		})
-	}
+		}
+		return got
+	})
 }
 
 func TestManifest(t *testing.T) {

@@ -9,10 +9,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/teambition/rrule-go"
+	"golang.org/x/tools/txtar"
+	"pgregory.net/rapid"
+
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 	"github.com/gloveboxhq/glovebox/sdk/go/hand"
-	"github.com/teambition/rrule-go"
-	"pgregory.net/rapid"
 )
 
 func instances(t interface{ Fatal(...any) }, value string, start, from, to time.Time) []time.Time {
@@ -219,7 +221,11 @@ func FuzzAnswer(f *testing.F) {
 		f.Fatalf("no archives: %v", err)
 	}
 	for _, name := range names {
-		_, fsys, _, _ := archived(f, name)
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		fsys, _ := archived(f, archive.Files)
 		for _, file := range fsys {
 			f.Add(string(file.Data))
 		}
