@@ -12,6 +12,7 @@ package meter
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
@@ -19,7 +20,7 @@ import (
 
 // Version changes with what Rewrite returns: rewritten modules are kept beside
 // the code that was compiled from them.
-const Version = 4
+const Version = 5
 
 // Names of what rewriting adds. A module that exports a name with Prefix is
 // refused.
@@ -39,6 +40,9 @@ const (
 	// Start is the exported start function, if the module has one: it is to be
 	// called first.
 	Start = Prefix + "start"
+	// Global and a number name the mutable globals of the original that hold
+	// numbers, if Limits.Globals asks for them; they count from zero.
+	Global = Prefix + "global_"
 )
 
 // Overflow is what tick is called with when the call stack is used up.
@@ -53,6 +57,8 @@ type Limits struct {
 	StackBytes int32
 	// Slice is the fuel that a guest begins with.
 	Slice int64
+	// Globals has the mutable globals of the original exported.
+	Globals bool
 }
 
 // What is charged beyond one unit an instruction.
@@ -323,7 +329,11 @@ func (w *rewriter) constant(out []byte, e wasm.Expression) ([]byte, error) {
 }
 
 func (w *rewriter) exports() []byte {
-	n := uint32(len(w.m.Exports) + 2)
+	var mutable []uint32
+	if w.limits.Globals {
+		mutable = mutableNumbers(w.m)
+	}
+	n := uint32(len(w.m.Exports) + 2 + len(mutable))
 	if w.m.Start != nil {
 		n++
 	}
@@ -339,10 +349,24 @@ func (w *rewriter) exports() []byte {
 	}
 	entry(Fuel, wasm.KindGlobal, w.fuel)
 	entry(Stack, wasm.KindGlobal, w.stack)
+	for i, global := range mutable {
+		entry(Global+strconv.Itoa(i), wasm.KindGlobal, global)
+	}
 	if w.m.Start != nil {
 		entry(Start, wasm.KindFunction, w.reference(*w.m.Start))
 	}
 	return out
+}
+
+// mutableNumbers are the indices of the mutable globals that are neither vectors
+// nor references.
+func mutableNumbers(m *wasm.Module) (indices []uint32) {
+	for i, g := range m.Globals {
+		if g.Mutable && g.Type != wasm.V128 && !g.Type.IsReference() {
+			indices = append(indices, uint32(m.Imported(wasm.KindGlobal)+i))
+		}
+	}
+	return indices
 }
 
 func (w *rewriter) elements() ([]byte, error) {
