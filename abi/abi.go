@@ -22,6 +22,11 @@ const (
 	ExportQueryPrefix = "glovebox_query_v"
 	// ExportInitialize is called once before ExportQuery, if exported.
 	ExportInitialize = "_initialize"
+	// ExportWarm, of type () -> (), may be called once after ExportInitialize and
+	// before a host keeps the memory as the image that queries begin from. There
+	// is no query then, and no module but WASI's answers. A hand that has it must
+	// answer the same where it is never called; a host may ignore it.
+	ExportWarm = "glovebox_warm_v1"
 	// ExportStart is the entry of the command profile, of type () -> ().
 	ExportStart = "_start"
 	// ExportMemory is the memory that (ptr, len) pairs point into.
