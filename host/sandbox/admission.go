@@ -40,10 +40,15 @@ const (
 // admitted is a module that may be compiled, as it goes to the engine.
 type admitted struct {
 	module  []byte
-	digest  string // of the module as it came
-	profile Profile
-	// calls are the exports to call, in order, the entry last.
-	calls []string
+	Profile Profile
+	// Calls are the exports to call, in order, the entry last; Warm is what may
+	// be called before the entry, once.
+	Calls, Warm []string
+	// NotCarried says why an image cannot carry the module; "" if one can, and
+	// then the module comes without its data.
+	NotCarried string
+	// Globals counts the globals that an image holds.
+	Globals int
 }
 
 // permitted decodes a module and refuses what it asks for but may not have.
@@ -94,9 +99,10 @@ func permitted(module []byte, limits abi.Limits, granted []abi.Capability) (*was
 
 // admit decides whether a module may be compiled at all, before the engine sees
 // a byte of it: it is held against the caps and validated as it is; only then
-// is it clamped and metered. It uses m up.
-func admit(m *wasm.Module, limits abi.Limits) (a admitted, err error) {
-	if a.profile, err = profileOf(m); err != nil {
+// is it clamped and metered, and its data taken out if an image is to hold them. It
+// uses m up.
+func admit(m *wasm.Module, limits abi.Limits, images bool) (a admitted, err error) {
+	if a.Profile, err = profileOf(m); err != nil {
 		return a, err
 	}
 	if err := checkCaps(m); err != nil {
@@ -105,31 +111,47 @@ func admit(m *wasm.Module, limits abi.Limits) (a admitted, err error) {
 	if err := m.Validate(); err != nil {
 		return a, &abi.Error{Kind: abi.KindBadModule, Text: "invalid module", Err: err}
 	}
-	if a.calls, err = callsOf(m, a.profile); err != nil {
+	if err := a.findCalls(m); err != nil {
 		return a, err
 	}
-	joinSegments(m)
-	a.module, err = meter.Rewrite(m, meter.Limits{TableElements: uint32(limits.TableElements), StackBytes: int32(limits.StackBytes), Slice: slice})
+	if a.NotCarried, err = notCarried(m); err != nil {
+		return a, err
+	}
+	images = images && a.NotCarried == ""
+	if images {
+		m.Remove(wasm.SectionData)
+		m.Remove(wasm.SectionDataCount)
+		for _, g := range m.Globals {
+			if g.Mutable {
+				a.Globals++
+			}
+		}
+	} else {
+		joinSegments(m)
+	}
+	a.module, err = meter.Rewrite(m, meter.Limits{TableElements: uint32(limits.TableElements), StackBytes: int32(limits.StackBytes), Slice: slice, Globals: images})
 	if err != nil {
 		return a, &abi.Error{Kind: abi.KindBadModule, Text: "the module cannot be metered", Err: err}
 	}
 	return a, nil
 }
 
-// callsOf returns the exports to call. The start section has become one, so
-// that it runs under the limits.
-func callsOf(m *wasm.Module, profile Profile) ([]string, error) {
-	var calls []string
+// findCalls finds the exports to call. The start section has become one, so that it
+// runs under the limits.
+func (a *admitted) findCalls(m *wasm.Module) error {
 	if m.Start != nil {
-		calls = append(calls, meter.Start)
+		a.Calls = append(a.Calls, meter.Start)
 	}
 	type entry struct {
 		name    string
 		results []wasm.ValueType
+		calls   *[]string
 	}
-	entries := []entry{{abi.ExportInitialize, nil}, {abi.ExportQuery, []wasm.ValueType{wasm.I32}}}
-	if profile == ProfileCommand {
-		entries = []entry{{abi.ExportStart, nil}}
+	entries := []entry{
+		{abi.ExportInitialize, nil, &a.Calls}, {abi.ExportWarm, nil, &a.Warm}, {abi.ExportQuery, []wasm.ValueType{wasm.I32}, &a.Calls},
+	}
+	if a.Profile == ProfileCommand {
+		entries = []entry{{abi.ExportStart, nil, &a.Calls}}
 	}
 	for _, want := range entries {
 		for _, e := range m.Exports {
@@ -138,12 +160,12 @@ func callsOf(m *wasm.Module, profile Profile) ([]string, error) {
 			}
 			t := m.FunctionType(e.Index)
 			if len(t.Params) > 0 || !slices.Equal(t.Results, want.results) {
-				return nil, &abi.Error{Kind: abi.KindBadModule, Text: fmt.Sprintf("export %q has the wrong type", want.name)}
+				return &abi.Error{Kind: abi.KindBadModule, Text: fmt.Sprintf("export %q has the wrong type", want.name)}
 			}
-			calls = append(calls, want.name)
+			*want.calls = append(*want.calls, want.name)
 		}
 	}
-	return calls, nil
+	return nil
 }
 
 func decode(module []byte) (*wasm.Module, error) {
@@ -401,6 +423,11 @@ type Outline struct {
 	Tables    []wasm.Table
 	TableMax  []uint32
 	Functions int
+	// NoImage says why queries of the module cannot begin from an image; "" if
+	// they can, or if Refusal is not nil. Warms says that it exports
+	// abi.ExportWarm.
+	NoImage string
+	Warms   bool
 	// Manifest is the manifest section; nil if the module has none.
 	Manifest []byte
 	// Refusal says why the module would not be admitted with the default
@@ -439,10 +466,11 @@ func Inspect(module []byte) (Outline, error) {
 	if m, out.Refusal = permitted(module, abi.DefaultLimits(), abi.Capabilities()); out.Refusal != nil {
 		return out, nil
 	}
-	result, err := admit(m, abi.DefaultLimits())
+	result, err := admit(m, abi.DefaultLimits(), true)
 	if out.Refusal = err; err != nil {
 		return out, nil
 	}
+	out.NoImage, out.Warms = result.NotCarried, len(result.Warm) > 0
 	clamped, err := wasm.Decode(result.module)
 	if err != nil {
 		return Outline{}, &abi.Error{Kind: abi.KindBadModule, Text: "the metered module", Err: err}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -82,56 +83,85 @@ var engineVersion = sync.OnceValues(func() (string, error) {
 //	<key>/wazero-…/…    the engine's file
 //	<key>/module.wasm   the admitted module that it was compiled from
 //	<key>/seal.json     written last: what the module is, and the digests of both
+//	<key>/image         what instances begin from, if there is one
 //
 // The key says for which limits, engine and rewriting it was made.
 type compiledFolder struct {
 	path string
+	// name is what the folder's files say they belong to, so that one that was
+	// put into another's place is known.
+	name string
 }
 
 // seal vouches for a compiled folder.
 type seal struct {
-	Profile Profile
-	Calls   []string
+	Name string
+	admitted
 	// Files maps the other files of the folder to their digests.
 	Files map[string]string
 }
 
-func folderName(digest string, limits abi.Limits) (string, error) {
+// folder is the place of what is compiled from a module, by the digest of its code.
+func (c *cache) folder(code string, limits abi.Limits, images bool) (compiledFolder, error) {
 	engine, err := engineVersion()
 	if err != nil {
-		return "", err
+		return compiledFolder{}, err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d %d\n%s\n%d %d", digest, meter.Version, joining, engine, limits.TableElements, limits.StackBytes))
-	return hex.EncodeToString(sum[:16]), nil
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d %d %d\n%s\n%d %d %d %v", code, meter.Version, joining, imageVersion, engine,
+		limits.TableElements, limits.StackBytes, limits.MemoryBytes, images))
+	name := filepath.Join(entryName(code), hex.EncodeToString(sum[:16]))
+	return compiledFolder{path: filepath.Join(c.dir, name), name: filepath.ToSlash(name)}, nil
 }
 
 const (
 	sealFile   = "seal.json"
 	moduleFile = "module.wasm"
+	imageFile  = "image"
 )
 
-// read returns what was admitted; not ok if the folder is not whole.
+// read returns what was admitted; not ok if the folder is not whole, or not what
+// this process or another of the same user wrote there.
 func (f compiledFolder) read() (a admitted, ok bool) {
-	data, err := os.ReadFile(filepath.Join(f.path, sealFile))
+	data, err := readOwn(filepath.Join(f.path, sealFile))
 	if err != nil {
 		return a, false
 	}
 	var s seal
-	if json.Unmarshal(data, &s) != nil || s.Files[moduleFile] == "" {
+	if json.Unmarshal(data, &s) != nil || s.Name != f.name || s.Files[moduleFile] == "" {
 		return a, false
 	}
 	for name, digest := range s.Files {
-		content, err := os.ReadFile(filepath.Join(f.path, filepath.FromSlash(name)))
+		content, err := readOwn(filepath.Join(f.path, filepath.FromSlash(name)))
 		if err != nil || Digest(content) != digest {
 			return a, false
 		}
 		if name == moduleFile {
-			a.module = content
+			s.module = content
 		}
 	}
-	a.profile, a.calls = s.Profile, s.Calls
-	return a, len(a.calls) > 0
+	return s.admitted, len(s.Calls) > 0
 }
+
+// readOwn reads a file that nobody else can write.
+func readOwn(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if writableByOthers(info) {
+		return nil, fmt.Errorf("%s can be written by others (mode %v)", path, info.Mode().Perm())
+	}
+	return io.ReadAll(io.LimitReader(file, maxCachedFile))
+}
+
+// maxCachedFile bounds what is read of one file of the cache: the code of the
+// largest module takes a few times its size.
+const maxCachedFile = 1 << 30
 
 // write makes a folder beside the place and moves it there when it is whole, so
 // that nobody sees less.
@@ -147,7 +177,7 @@ func (f compiledFolder) write(a admitted, compile func(dir string) error) error 
 	if err := os.WriteFile(filepath.Join(making, moduleFile), a.module, 0o600); err != nil {
 		return err
 	}
-	s := seal{Profile: a.profile, Calls: a.calls, Files: map[string]string{}}
+	s := seal{Name: f.name, admitted: a, Files: map[string]string{}}
 	if err := filepath.WalkDir(making, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -235,41 +265,26 @@ func checkInProcess(m *wasm.Module) error {
 	return err
 }
 
-// prepare returns the admitted module and the place that it is compiled in,
-// compiling it if need be. The entry of the cache is locked meanwhile.
-func (e *Engine) prepare(ctx context.Context, module []byte, limits abi.Limits, options Options) (admitted, compiledFolder, error) {
-	m, err := permitted(module, limits, options.Granted)
-	if err != nil {
-		return admitted{}, compiledFolder{}, err
-	}
-	digest := Digest(module)
-	name, err := folderName(digest, limits)
-	if err != nil {
-		return admitted{}, compiledFolder{}, err
-	}
-	entry := filepath.Join(e.cache.dir, entryName(digest))
-	folder := compiledFolder{filepath.Join(entry, name)}
+// prepare returns the admitted module, compiling it into its folder if need be. The
+// entry of the cache is locked meanwhile. It uses m up.
+func (e *Engine) prepare(ctx context.Context, m *wasm.Module, folder compiledFolder, limits abi.Limits, trusted bool) (admitted, error) {
 	a, ok := folder.read()
 	if ok {
-		a.digest = digest
-		return a, folder, nil
+		return a, nil
 	}
-	if a, err = admit(m, limits); err != nil {
-		return admitted{}, folder, err
+	a, err := admit(m, limits, e.config.Images != ImagesOff)
+	if err != nil {
+		return admitted{}, err
 	}
-	a.digest = digest
 	compile := func(dir string) error { return CompileInto(ctx, dir, a.module) }
 	switch {
-	case options.Trusted:
+	case trusted:
 	case e.config.Compiler != nil:
 		compile = func(dir string) error { return e.config.Compiler.Compile(ctx, dir, a.module) }
 	default:
 		if err := checkInProcess(m); err != nil {
-			return admitted{}, folder, &abi.Error{Kind: abi.KindBadModule, Text: "too much to compile without a compiler process, which the program does not name", Err: err}
+			return admitted{}, &abi.Error{Kind: abi.KindBadModule, Text: "too much to compile without a compiler process, which the program does not name", Err: err}
 		}
 	}
-	if err := folder.write(a, compile); err != nil {
-		return admitted{}, folder, err
-	}
-	return a, folder, nil
+	return a, folder.write(a, compile)
 }

@@ -166,6 +166,9 @@ func (f hostFunction) guarded() api.GoModuleFunc {
 		if !ok {
 			return
 		}
+		if c.taking {
+			panic(ending{fmt.Errorf("%w: %s.%s", errAsksHost, f.module, f.name)})
+		}
 		var status int32
 		defer func() {
 			if r := recover(); r != nil {

@@ -1,20 +1,31 @@
 package sandbox
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// memoryPool keeps the mappings of linear memories that are not in use, all of
-// them zero. It is safe for concurrent use.
+// mapping is address space for one linear memory, which begins as an image or, if
+// that is nil, as zeros.
+type mapping struct {
+	image *image
+	bytes []byte
+	// untouched says that no page of it was kept for speed: what is in memory of
+	// its own after a query, the query has touched.
+	untouched bool
+}
+
+// memoryPool keeps the mappings of linear memories that are not in use, each as a
+// new one would be. It is safe for concurrent use. The zero value is empty.
 type memoryPool struct {
 	mu sync.Mutex
-	// idle maps sizes to mappings; count is how many there are in all. Both
-	// are guarded by mu.
-	idle  map[uint64][][]byte
-	count int
+	// idle are the mappings, the longest unused first; guarded by mu.
+	idle []mapping
+	// closed is guarded by mu.
+	closed bool
 }
 
 // maxIdle bounds the mappings of a pool, clearBytes those of their bytes that
@@ -25,63 +36,114 @@ const (
 	clearBytes = 128 << 10
 )
 
-func (p *memoryPool) take(size uint64) ([]byte, error) {
+// take returns a mapping of a size, in bytes, whose beginning is the image.
+func (p *memoryPool) take(i *image, size uint64) (mapping, error) {
 	p.mu.Lock()
-	if idle := p.idle[size]; len(idle) > 0 {
-		last := len(idle) - 1
-		mapped := idle[last]
-		p.idle[size] = idle[:last]
-		p.count--
-		p.mu.Unlock()
-		return mapped, nil
+	for n := len(p.idle) - 1; n >= 0; n-- {
+		if m := p.idle[n]; m.image == i && uint64(len(m.bytes)) == size {
+			p.idle = slices.Delete(p.idle, n, n+1)
+			p.mu.Unlock()
+			return m, nil
+		}
 	}
 	p.mu.Unlock()
-	return reserve(size)
+	bytes, err := reserve(size)
+	if err != nil {
+		return mapping{}, err
+	}
+	m := mapping{image: i, bytes: bytes, untouched: true}
+	if i == nil {
+		return m, nil
+	}
+	if i.mapped == nil {
+		i.copyTo(bytes)
+		return m, nil
+	}
+	if err := i.mapped.over(bytes); err != nil {
+		release(bytes)
+		return mapping{}, err
+	}
+	return m, nil
 }
 
-// give takes a mapping back of which the first used bytes may not be zero.
-func (p *memoryPool) give(mapped []byte, used uint64) {
-	if used <= clearBytes {
-		clear(mapped[:used])
-	} else if !discard(mapped[:used]) {
-		release(mapped)
+// give takes a mapping back of which the first used bytes may have been written.
+func (p *memoryPool) give(m mapping, used uint64) {
+	if !m.restore(used) {
+		release(m.bytes)
 		return
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.count == maxIdle {
-		release(mapped)
-		return
+	var out []byte
+	switch {
+	case p.closed:
+		out = m.bytes
+	case len(p.idle) == maxIdle:
+		out = p.idle[0].bytes
+		p.idle = slices.Delete(p.idle, 0, 1)
+		fallthrough
+	default:
+		p.idle = append(p.idle, m)
 	}
-	size := uint64(len(mapped))
-	p.idle[size] = append(p.idle[size], mapped)
-	p.count++
+	p.mu.Unlock()
+	if out != nil {
+		release(out)
+	}
 }
 
+// restore makes a mapping what it began as; not ok if that cannot be had.
+func (m *mapping) restore(used uint64) bool {
+	if m.image != nil && m.image.mapped != nil {
+		return m.image.mapped.restore(m, used)
+	}
+	switch {
+	case used <= clearBytes:
+		clear(m.bytes[:used])
+	case !discard(m.bytes[:used]):
+		return false
+	}
+	if m.image != nil {
+		m.image.copyTo(m.bytes)
+	}
+	return true
+}
+
+// forget frees the mappings of an image.
+func (p *memoryPool) forget(i *image) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = slices.DeleteFunc(p.idle, func(m mapping) bool {
+		if m.image == i {
+			release(m.bytes)
+		}
+		return m.image == i
+	})
+}
+
+// free frees all mappings, and those that are given from now on.
 func (p *memoryPool) free() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, idle := range p.idle {
-		for _, mapped := range idle {
-			release(mapped)
-		}
+	for _, m := range p.idle {
+		release(m.bytes)
 	}
-	p.idle, p.count = nil, maxIdle
+	p.idle, p.closed = nil, true
 }
 
 // linearMemory is the memory of one instance, within the limit of its query
 // and the bound of all queries together. One goroutine owns it.
 type linearMemory struct {
-	pool  *memoryPool
+	pool *memoryPool
+	// image is what the memory begins as; nil means zeros.
+	image *image
 	limit uint64
 	// total counts all memories of the engine; bound is its limit.
 	total *atomic.Int64
 	bound int64
 
 	// begun says that the instance has a memory, of whatever size.
-	begun  bool
-	mapped []byte
-	size   uint64
+	begun   bool
+	mapping mapping
+	size    uint64
 	// peak is the largest size; refused says that a growth was denied.
 	peak    uint64
 	refused bool
@@ -93,9 +155,12 @@ var _ experimental.LinearMemory = (*linearMemory)(nil)
 // that a module has at most one memory and begins within the limit.
 func (m *linearMemory) Allocate(_, most uint64) experimental.LinearMemory {
 	m.begun = true
-	mapped, err := m.pool.take(min(most, m.limit))
-	if err == nil {
-		m.mapped = mapped
+	size := min(most, m.limit)
+	if m.image != nil && m.image.Size > size {
+		return m
+	}
+	if mapped, err := m.pool.take(m.image, size); err == nil {
+		m.mapping = mapped
 	}
 	return m
 }
@@ -103,7 +168,7 @@ func (m *linearMemory) Allocate(_, most uint64) experimental.LinearMemory {
 // Reallocate implements experimental.LinearMemory. What it returns never
 // moves.
 func (m *linearMemory) Reallocate(size uint64) []byte {
-	if size > uint64(len(m.mapped)) {
+	if size > uint64(len(m.mapping.bytes)) {
 		m.refused = true
 		return nil
 	}
@@ -114,7 +179,7 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 		return nil
 	}
 	m.size, m.peak = size, max(m.peak, size)
-	return m.mapped[:size:len(m.mapped)]
+	return m.mapping.bytes[:size:len(m.mapping.bytes)]
 }
 
 // Free implements experimental.LinearMemory. The engine calls it when it
@@ -123,9 +188,13 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 func (m *linearMemory) Free() {}
 
 func (m *linearMemory) release() {
-	if m.mapped != nil {
-		m.pool.give(m.mapped, m.peak)
-		m.mapped = nil
+	if m.mapping.bytes != nil {
+		used := m.peak
+		if m.image != nil {
+			used = max(used, m.image.Size)
+		}
+		m.pool.give(m.mapping, used)
+		m.mapping = mapping{}
 	}
 	m.total.Add(-int64(m.size))
 	m.size = 0

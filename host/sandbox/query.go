@@ -23,6 +23,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
 // DefaultOutputTokens is the size of reply that a query asks for if it does not
@@ -246,6 +247,8 @@ type call struct {
 	query  []byte
 	memory linearMemory
 	placed bool // holds one of the engine's places
+	// taking says that there is no query: an image is being taken.
+	taking bool
 
 	reply     []byte
 	replySize int
@@ -277,11 +280,8 @@ func (c *call) run(ctx context.Context) error {
 	m := c.module
 	limited, cancel := context.WithTimeout(ctx, m.limits.Timeout)
 	defer cancel()
-	c.deadline, _ = limited.Deadline()
-	c.stdoutLog, c.stderrLog = logWriter{call: c, level: abi.LevelInfo}, logWriter{call: c, level: abi.LevelWarn}
-	c.log.bytesLeft, c.log.linesLeft = m.limits.LogBytes, m.limits.LogLines
-	c.memory.pool = &m.engine.memories
-	c.memory.limit, c.memory.total, c.memory.bound = uint64(m.limits.MemoryBytes), &m.engine.memory, m.engine.config.MemoryBytes
+	c.begin(limited)
+	c.memory.image = m.program.image
 	defer c.memory.release()
 
 	if !c.takePlace(limited) {
@@ -295,12 +295,29 @@ func (c *call) run(ctx context.Context) error {
 		return c.explain(ctx, limited, err)
 	}
 	defer instance.Close(context.Background())
-	err = c.enter(guest, instance)
+	calls := m.program.calls
+	if m.program.image != nil {
+		calls = m.program.image.Calls
+		if err := c.resume(instance); err != nil {
+			return c.explain(ctx, limited, err)
+		}
+	}
+	err = c.enter(guest, instance, calls)
 	c.settle(instance)
 	if err == nil && c.fuel() > m.limits.Fuel {
 		err = errOutOfFuel
 	}
 	return c.explain(ctx, limited, err)
+}
+
+// begin sets up what the guest is held against.
+func (c *call) begin(limited context.Context) {
+	m := c.module
+	c.deadline, _ = limited.Deadline()
+	c.stdoutLog, c.stderrLog = logWriter{call: c, level: abi.LevelInfo}, logWriter{call: c, level: abi.LevelWarn}
+	c.log.bytesLeft, c.log.linesLeft = m.limits.LogBytes, m.limits.LogLines
+	c.memory.pool = &m.engine.memories
+	c.memory.limit, c.memory.total, c.memory.bound = uint64(m.limits.MemoryBytes), &m.engine.memory, m.engine.config.MemoryBytes
 }
 
 // takePlace waits for one of the places for guests that run; it gives up, and
@@ -330,11 +347,31 @@ func (c *call) instantiate(ctx context.Context) (instance api.Module, err error)
 			err = errNoMemory
 		}
 	}()
-	config := c.module.config
-	if c.module.usesWASI {
+	p := c.module.program
+	config := p.config
+	if p.usesWASI {
 		config = c.world(ctx, config)
 	}
-	return c.module.runtime.InstantiateModule(ctx, c.module.compiled, config)
+	return p.runtime.InstantiateModule(ctx, p.compiled, config)
+}
+
+// resume brings a new instance to where its image was taken. Its memory holds the
+// image already, as far as it reaches.
+func (c *call) resume(instance api.Module) error {
+	from := c.module.program.image
+	if more := from.Size - c.memory.size; more > 0 {
+		if _, ok := instance.Memory().Grow(uint32(more / wasm.PageBytes)); !ok {
+			return errNoMemory
+		}
+	}
+	for n, value := range from.Globals {
+		global, ok := instance.ExportedGlobal(c.module.program.globals[n]).(api.MutableGlobal)
+		if !ok {
+			return fmt.Errorf("image: the module has no mutable global %d", n)
+		}
+		global.Set(value)
+	}
+	return nil
 }
 
 // world gives the guest what WASI's functions need.
@@ -344,22 +381,22 @@ func (c *call) world(ctx context.Context, config wazero.ModuleConfig) wazero.Mod
 	} else {
 		config = config.WithRandSource(random{c, ctx, rand.Reader}).WithNanosleep(func(ns int64) { c.sleep(ctx, time.Duration(ns)) })
 	}
-	if c.module.profile == ProfileCommand {
+	if c.module.program.profile == ProfileCommand {
 		return config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(io.MultiWriter(failureWriter{c}, &c.stderrLog))
 	}
 	return config.WithStdout(&c.stdoutLog).WithStderr(&c.stderrLog)
 }
 
 // enter calls the module's exports in order.
-func (c *call) enter(ctx context.Context, instance api.Module) error {
+func (c *call) enter(ctx context.Context, instance api.Module, calls []string) error {
 	var results []uint64
 	var err error
-	for _, name := range c.module.calls {
+	for _, name := range calls {
 		if results, err = instance.ExportedFunction(name).Call(ctx); err != nil {
 			break
 		}
 	}
-	if c.module.profile == ProfileReactor {
+	if c.module.program.profile == ProfileReactor {
 		if err == nil && int32(results[0]) != 0 && !c.failed {
 			err = c.module.errorf(abi.KindHandFailed, "failed with status %d", int32(results[0]))
 		}

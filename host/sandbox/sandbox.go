@@ -9,7 +9,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -20,7 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tetratelabs/wazero"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -50,6 +48,9 @@ type Config struct {
 	// MemoryBytes bounds the linear memories of all queries together; zero
 	// means 1 GiB.
 	MemoryBytes int64
+	// Images says how instances come to their first memory; the zero value is
+	// the fastest way that the system has.
+	Images Images
 	// MaxWait is how long a query waits for a place at most, if its own
 	// deadline is not earlier; zero means 5 s.
 	MaxWait time.Duration
@@ -67,9 +68,10 @@ type Engine struct {
 	memories memoryPool
 
 	mu sync.Mutex
-	// closed and modules are guarded by mu.
-	closed  bool
-	modules map[*Module]struct{}
+	// closed, modules and programs are guarded by mu.
+	closed   bool
+	modules  map[*Module]struct{}
+	programs map[string]*program
 }
 
 // New returns an engine. It fails only if the cache directory cannot be used.
@@ -94,7 +96,7 @@ func New(config Config) (*Engine, error) {
 		inFlight: semaphore.NewWeighted(int64(config.InFlight)),
 		running:  semaphore.NewWeighted(int64(config.Running)),
 		modules:  map[*Module]struct{}{},
-		memories: memoryPool{idle: map[uint64][][]byte{}},
+		programs: map[string]*program{},
 	}
 	if config.CacheDir == "" {
 		var err error
@@ -155,23 +157,16 @@ type Options struct {
 // Module is an admitted and compiled module. It is safe for concurrent use and
 // belongs to its engine, whose Close frees it.
 type Module struct {
-	engine  *Engine
-	name    string
-	source  boundary.Source
-	digest  string
-	profile Profile
-	limits  abi.Limits
+	engine *Engine
+	name   string
+	source boundary.Source
+	digest string
+	limits abi.Limits
 	// modelTokens is Options.ModelTokens.
 	modelTokens int
-	cache       wazero.CompilationCache
-	runtime     wazero.Runtime
-	compiled    wazero.CompiledModule
-	// config is what each instance begins with; usesWASI tells whether it
-	// needs more.
-	config   wazero.ModuleConfig
-	usesWASI bool
-	// calls are the exports to call, in order, entry last.
-	calls   []string
+	// program is shared under key with modules of the same code and limits.
+	program *program
+	key     string
 	slots   *semaphore.Weighted
 	queries sync.WaitGroup
 }
@@ -203,7 +198,6 @@ func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Mod
 	}
 	m := &Module{engine: e, name: options.Name, source: source, limits: limits, modelTokens: options.ModelTokens, slots: semaphore.NewWeighted(int64(limits.Concurrent))}
 	if err := m.load(ctx, module, options); err != nil {
-		_ = m.free()
 		if refusal, ok := errors.AsType[*abi.Error](err); ok {
 			refusal.Hand = options.Name
 			return nil, refusal
@@ -220,40 +214,41 @@ func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Mod
 	return m, nil
 }
 
-// load gives each module a runtime of its own: hands share no name space, and
-// the cache entry of one can be dropped without touching another's.
 func (m *Module) load(ctx context.Context, module []byte, options Options) error {
-	lock, err := m.engine.cache.acquire(Digest(module))
+	e := m.engine
+	m.digest = Digest(module)
+	decoded, err := permitted(module, m.limits, options.Granted)
 	if err != nil {
 		return err
 	}
-	defer lock.Unlock()
-	a, folder, err := m.engine.prepare(ctx, module, m.limits, options)
+	// Custom sections, the manifest among them, do not reach the engine: modules
+	// that differ in them alone are one program.
+	code := Digest(decoded.Bare())
+	folder, err := e.cache.folder(code, m.limits, e.config.Images != ImagesOff)
 	if err != nil {
 		return err
 	}
-	m.digest, m.profile, m.calls = a.digest, a.profile, a.calls
-	if m.cache, err = wazero.NewCompilationCacheWithDir(folder.path); err != nil {
-		return err
-	}
-	m.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(m.cache))
-	if err := instantiateWASI(ctx, m.runtime); err != nil {
-		return err
-	}
-	if err := instantiateHostModules(ctx, m.runtime); err != nil {
-		return err
-	}
-	if m.compiled, err = m.runtime.CompileModule(ctx, a.module); err != nil {
-		return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
-	}
-	// An explicit source of chance: the engine's own is seeded per instance.
-	m.config = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader)
-	for _, imported := range m.compiled.ImportedFunctions() {
-		if module, _, _ := imported.Import(); module == abi.ModuleWASI {
-			m.usesWASI = true
+	m.key = folder.path
+	m.program, err = e.share(ctx, m.key, func(p *program) error {
+		lock, err := e.cache.acquire(code)
+		if err != nil {
+			return err
 		}
-	}
-	return nil
+		defer lock.Unlock()
+		data := decoded.Data
+		a, err := e.prepare(ctx, decoded, folder, m.limits, options.Trusted)
+		if err != nil {
+			return err
+		}
+		if err := p.open(ctx, folder, a); err != nil {
+			return err
+		}
+		if e.config.Images == ImagesOff || p.notCarried != "" {
+			return nil
+		}
+		return p.prepareImage(ctx, e, folder, m.limits, data)
+	})
+	return err
 }
 
 // Close waits for the module's queries and frees it. Later queries fail with
@@ -271,17 +266,7 @@ func (m *Module) Close() error {
 	return m.free()
 }
 
-// free closes what the engine holds for the module.
-func (m *Module) free() error {
-	var errs []error
-	if m.runtime != nil {
-		errs = append(errs, m.runtime.Close(context.Background()))
-	}
-	if m.cache != nil {
-		errs = append(errs, m.cache.Close(context.Background()))
-	}
-	return errors.Join(errs...)
-}
+func (m *Module) free() error { return m.engine.unshare(m.key, m.program) }
 
 // Name returns the hand's name.
 func (m *Module) Name() string { return m.name }
@@ -290,7 +275,7 @@ func (m *Module) Name() string { return m.name }
 func (m *Module) Digest() string { return m.digest }
 
 // Profile returns how the module is entered.
-func (m *Module) Profile() Profile { return m.profile }
+func (m *Module) Profile() Profile { return m.program.profile }
 
 // Limits returns the limits in force, none of them zero.
 func (m *Module) Limits() abi.Limits { return m.limits }

@@ -2,11 +2,14 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/gloveboxhq/glovebox/abi"
 )
 
 // instantiateWASI adds the engine's WASI behind a door: what a call costs by the
@@ -15,7 +18,8 @@ import (
 func instantiateWASI(ctx context.Context, runtime wazero.Runtime) error {
 	guarded := experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(
 		func(definition api.FunctionDefinition) experimental.FunctionListener {
-			return wasiDoor{wasiLengths[definition.Name()]}
+			name := definition.Name()
+			return wasiDoor{name, wasiLengths[name], wasiBeforeQuery[name]}
 		}))
 	_, err := wasi_snapshot_preview1.Instantiate(guarded, runtime)
 	return err
@@ -47,14 +51,29 @@ var wasiLengths = map[string][]length{
 	"path_symlink": {{1, 0}, {4, 0}}, "path_unlink_file": {{2, 0}},
 }
 
+// wasiBeforeQuery are the functions that answer the same whatever the query is, and
+// leave nothing behind in the host: they may be called while an image is taken.
+var wasiBeforeQuery = map[string]bool{
+	"args_get": true, "args_sizes_get": true, "environ_get": true, "environ_sizes_get": true,
+	"clock_res_get": true, "clock_time_get": true, "random_get": true, "sched_yield": true, "poll_oneoff": true,
+	"fd_fdstat_get": true, "fd_filestat_get": true, "fd_prestat_get": true, "fd_prestat_dir_name": true,
+}
+
 // wasiDoor is called before each call of one function.
-type wasiDoor struct{ lengths []length }
+type wasiDoor struct {
+	name        string
+	lengths     []length
+	beforeQuery bool
+}
 
 // Before implements experimental.FunctionListener.
 func (d wasiDoor) Before(ctx context.Context, _ api.Module, _ api.FunctionDefinition, params []uint64, _ experimental.StackIterator) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
 		return
+	}
+	if c.taking && !d.beforeQuery {
+		panic(ending{fmt.Errorf("%w: %s.%s", errAsksHost, abi.ModuleWASI, d.name)})
 	}
 	units := int64(0)
 	for _, l := range d.lengths {

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package sandbox
+
+// mappedImage is for systems that have sealed files in memory.
+type mappedImage struct{}
+
+func (i *image) mapInto() {}
+
+func (i *image) unmap() {}
+
+func (*mappedImage) over([]byte) error { return nil }
+
+func (*mappedImage) restore(*mapping, uint64) bool { return false }

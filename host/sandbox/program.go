@@ -1,0 +1,160 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strconv"
+
+	"github.com/tetratelabs/wazero"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+)
+
+// program is what modules of the same code and limits share: the code, compiled
+// once, and the image that their instances begin from. It has a runtime of its own:
+// programs share no name space, and the cache entry of one can be dropped without
+// touching another's.
+type program struct {
+	profile Profile
+	// calls are the exports to call, in order, entry last; warm is what may be
+	// called after them and before the entry, once.
+	calls, warm []string
+	// globals are the names of the globals that an image holds.
+	globals []string
+	// notCarried says why there can be no image; "" if there can.
+	notCarried string
+
+	cache    wazero.CompilationCache
+	runtime  wazero.Runtime
+	compiled wazero.CompiledModule
+	// config is what each instance begins with; usesWASI tells whether it
+	// needs more.
+	config   wazero.ModuleConfig
+	usesWASI bool
+	// image is nil if instances are made plainly.
+	image *image
+
+	// loaded is closed when the program is there or err says why not.
+	loaded chan struct{}
+	err    error
+	// users are the modules that have it; guarded by the engine's mu.
+	users int
+}
+
+// share returns the program of a key, which the first to ask for it loads. Whoever
+// gets it has to unshare it.
+func (e *Engine) share(ctx context.Context, key string, load func(*program) error) (*program, error) {
+	for {
+		e.mu.Lock()
+		p, shared := e.programs[key]
+		if !shared {
+			p = &program{loaded: make(chan struct{})}
+			e.programs[key] = p
+		}
+		p.users++
+		e.mu.Unlock()
+		if shared {
+			select {
+			case <-p.loaded:
+			case <-ctx.Done():
+				return nil, errors.Join(ctx.Err(), e.unshare(key, p))
+			}
+		} else {
+			if p.err = load(p); p.err != nil {
+				e.mu.Lock()
+				delete(e.programs, key)
+				e.mu.Unlock()
+			}
+			close(p.loaded)
+		}
+		if p.err == nil {
+			return p, nil
+		}
+		err := e.unshare(key, p)
+		if !shared {
+			return nil, errors.Join(p.err, err)
+		}
+		// Who loaded it may have failed for a reason that is not everybody's.
+	}
+}
+
+// unshare gives a program back; the last frees it.
+func (e *Engine) unshare(key string, p *program) error {
+	e.mu.Lock()
+	p.users--
+	last := p.users == 0
+	if last && e.programs[key] == p {
+		delete(e.programs, key)
+	}
+	e.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return p.free(e)
+}
+
+func (p *program) free(e *Engine) error {
+	if p.image != nil {
+		e.memories.forget(p.image)
+		p.image.unmap()
+	}
+	var errs []error
+	if p.runtime != nil {
+		errs = append(errs, p.runtime.Close(context.Background()))
+	}
+	if p.cache != nil {
+		errs = append(errs, p.cache.Close(context.Background()))
+	}
+	return errors.Join(errs...)
+}
+
+// open loads compiled code from its folder.
+func (p *program) open(ctx context.Context, folder compiledFolder, a admitted) (err error) {
+	p.profile, p.calls, p.warm, p.notCarried = a.Profile, a.Calls, a.Warm, a.NotCarried
+	for n := range a.Globals {
+		p.globals = append(p.globals, meter.Global+strconv.Itoa(n))
+	}
+	if p.cache, err = wazero.NewCompilationCacheWithDir(folder.path); err != nil {
+		return err
+	}
+	p.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(p.cache))
+	if err := instantiateWASI(ctx, p.runtime); err != nil {
+		return err
+	}
+	if err := instantiateHostModules(ctx, p.runtime); err != nil {
+		return err
+	}
+	if p.compiled, err = p.runtime.CompileModule(ctx, a.module); err != nil {
+		return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
+	}
+	// An explicit source of chance: the engine's own is seeded per instance.
+	p.config = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader)
+	for _, imported := range p.compiled.ImportedFunctions() {
+		if module, _, _ := imported.Import(); module == abi.ModuleWASI {
+			p.usesWASI = true
+		}
+	}
+	return nil
+}
+
+// prepareImage reads the image that the folder has, or takes it and keeps it there.
+// An image that cannot be kept is used all the same, and taken again next time.
+func (p *program) prepareImage(ctx context.Context, e *Engine, folder compiledFolder, limits abi.Limits, data []wasm.DataSegment) error {
+	taken, err := folder.readImage(p, limits)
+	if err != nil {
+		if taken, err = p.takeImage(ctx, e, limits, data); err != nil {
+			return err
+		}
+		if !taken.passing {
+			_ = folder.writeImage(taken)
+		}
+	}
+	if e.config.Images == ImagesMapped {
+		taken.mapInto()
+	}
+	p.image = taken
+	return nil
+}
