@@ -52,11 +52,12 @@ var wasiLengths = map[string][]length{
 }
 
 // wasiBeforeQuery are the functions that answer the same whatever the query is, and
-// leave nothing behind in the host: they may be called while an image is taken.
+// leave nothing behind in the host that matters: they may be called while an image is
+// taken. The flags of a stream, which Go's runtime sets, change nothing here.
 var wasiBeforeQuery = map[string]bool{
 	"args_get": true, "args_sizes_get": true, "environ_get": true, "environ_sizes_get": true,
 	"clock_res_get": true, "clock_time_get": true, "random_get": true, "sched_yield": true, "poll_oneoff": true,
-	"fd_fdstat_get": true, "fd_filestat_get": true, "fd_prestat_get": true, "fd_prestat_dir_name": true,
+	"fd_fdstat_get": true, "fd_fdstat_set_flags": true, "fd_filestat_get": true, "fd_prestat_get": true, "fd_prestat_dir_name": true,
 }
 
 // wasiDoor is called before each call of one function.
