@@ -24,13 +24,9 @@
 package hand
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -91,52 +87,4 @@ func answer(ctx context.Context, query []byte) (string, error) {
 		return "", err
 	}
 	return registered(ctx, q)
-}
-
-func parseQuery(data []byte) (Query, error) {
-	var q abi.Query
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber() // a double does not hold every integer
-	if err := decoder.Decode(&q); err != nil {
-		return Query{}, fmt.Errorf("read query: %w", err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Query{}, errors.New("read query: something follows the object")
-	}
-	loc, err := time.LoadLocation(q.Timezone)
-	if err != nil {
-		loc = time.UTC
-	}
-	for key, value := range q.Config {
-		q.Config[key] = configValue(value)
-	}
-	return Query{
-		Prompt: q.Prompt, From: q.From, To: q.To, Now: q.Now,
-		Location: loc, Timezone: q.Timezone, MaxOutputTokens: q.MaxOutputTokens,
-		Config: q.Config, Subject: q.Subject,
-	}, nil
-}
-
-// configValue gives a value the Go type that Query.Config promises. JSON has
-// one kind of number; those without a fraction are the manifest's integers.
-func configValue(value any) any {
-	switch v := value.(type) {
-	case json.Number:
-		if whole, err := v.Int64(); err == nil {
-			return whole
-		}
-		float, err := v.Float64()
-		if err == nil && float == float64(int64(float)) && math.Abs(float) < 1<<63 {
-			return int64(float)
-		}
-		return float
-	case []any:
-		list := make([]string, 0, len(v))
-		for _, item := range v {
-			s, _ := item.(string)
-			list = append(list, s)
-		}
-		return list
-	}
-	return value
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,4 +72,28 @@ func TestRegisterTwicePanics(t *testing.T) {
 		}
 	}()
 	Register(func(context.Context, Query) (string, error) { return "", nil })
+}
+
+func TestWarmRunsInOrder(t *testing.T) {
+	before := warmers
+	warmers = nil
+	t.Cleanup(func() { warmers = before })
+	var ran []string
+	Warm(func() { ran = append(ran, "first") })
+	Warm(func() { ran = append(ran, "second") })
+	if len(ran) > 0 {
+		t.Errorf("%v ran before the host asked for it", ran)
+	}
+	if warm(); !slices.Equal(ran, []string{"first", "second"}) {
+		t.Errorf("%v ran", ran)
+	}
+	broken := errors.New("no table")
+	Warm(func() { panic(broken) })
+	Warm(func() { ran = nil })
+	defer func() {
+		if recover() != broken || ran == nil {
+			t.Error("a panic is held back: the host would keep what it left half done")
+		}
+	}()
+	warm()
 }

@@ -18,3 +18,6 @@ func queryV1() int32 {
 	guest.Reply(text)
 	return 0
 }
+
+//go:wasmexport glovebox_warm_v1
+func warmV1() { warm() }

@@ -21,3 +21,15 @@ func Call(f Function, request []byte) ([]byte, error) {
 	result := make([]byte, size)
 	return result[:ReadResult(result)], nil
 }
+
+var warmers []func()
+
+// Warm has f called when the SDK warms up; it is for the packages of the SDK.
+func Warm(f func()) { warmers = append(warmers, f) }
+
+// RunWarm calls the functions that Warm was given.
+func RunWarm() {
+	for _, f := range warmers {
+		f()
+	}
+}
