@@ -13,9 +13,6 @@ import (
 type mapping struct {
 	image *image
 	bytes []byte
-	// untouched says that no page of it was kept for speed: what is in memory of
-	// its own after a query, the query has touched.
-	untouched bool
 }
 
 // memoryPool keeps the mappings of linear memories that are not in use, each as a
@@ -51,7 +48,7 @@ func (p *memoryPool) take(i *image, size uint64) (mapping, error) {
 	if err != nil {
 		return mapping{}, err
 	}
-	m := mapping{image: i, bytes: bytes, untouched: true}
+	m := mapping{image: i, bytes: bytes}
 	if i == nil {
 		return m, nil
 	}
@@ -91,9 +88,9 @@ func (p *memoryPool) give(m mapping, used uint64) {
 }
 
 // restore makes a mapping what it began as; not ok if that cannot be had.
-func (m *mapping) restore(used uint64) bool {
+func (m mapping) restore(used uint64) bool {
 	if m.image != nil && m.image.mapped != nil {
-		return m.image.mapped.restore(m, used)
+		return m.image.mapped.restore(m.bytes[:used])
 	}
 	switch {
 	case used <= clearBytes:

@@ -1,10 +1,8 @@
 package sandbox
 
 import (
-	"encoding/binary"
 	"os"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,33 +17,7 @@ type mappedImage struct {
 	file  int
 	// view is the file, to be read.
 	view []byte
-
-	// given counts the mappings that came back from queries.
-	given atomic.Int64
-	// hot are the pages that queries mostly write to, in order: to write their
-	// first content back costs a tenth of what the kernel takes to drop them and
-	// to copy them again when they are touched. What is not hot is dropped, so
-	// that nothing depends on this being right.
-	hot atomic.Pointer[[]pageRun]
-
-	mu sync.Mutex
-	// samples counts what was learned from; seen maps pages to the last sample
-	// that they were in. Both are guarded by mu.
-	samples int
-	seen    map[int]int
 }
-
-// How hot pages are learned: of every sampleEach'th query, and of the first samples,
-// a page is hot if it is in one of the last samples.
-const (
-	samplesKept = 8
-	sampleEach  = 512
-	// maxHot bounds the pages that an idle mapping keeps.
-	maxHot = 256
-	// maxHotGap is the longest run of other pages that is written too, to save a
-	// call of the kernel.
-	maxHotGap = 2
-)
 
 // mapInto has the image's memories mapped from now on, if the system can.
 func (i *image) mapInto() {
@@ -56,12 +28,11 @@ func (i *image) mapInto() {
 	if err != nil {
 		return
 	}
-	m := &mappedImage{image: i, file: file, seen: map[int]int{}}
+	m := &mappedImage{image: i, file: file}
 	if m.fill() != nil {
 		_ = unix.Close(file)
 		return
 	}
-	m.hot.Store(&[]pageRun{})
 	i.mapped, i.content = m, nil
 }
 
@@ -104,102 +75,81 @@ func (m *mappedImage) over(memory []byte) error {
 	return err
 }
 
-// restore makes a mapping what it began as: each page is either dropped, so that the
-// next to touch it finds the image's or zeros, or written again as the image has it.
-func (m *mappedImage) restore(used *mapping, size uint64) bool {
-	memory := used.bytes[:size]
-	if used.untouched {
-		m.learn(memory)
+// restore makes used, the beginning of a mapping, what it began as. Pages that the
+// query has made its own by writing to them are written again as the image has them,
+// which costs a tenth of what the kernel takes to drop them and to copy them again
+// when they are touched; those that are still the image's stay where they are. If the
+// kernel cannot tell them apart, all are dropped, so that who touches one next finds
+// the image's, or zeros.
+func (m *mappedImage) restore(used []byte) bool {
+	scan, _ := pageScans.Get().(*pageScan)
+	defer pageScans.Put(scan)
+	own, complete := scan.ownPages(used)
+	if !complete {
+		return madviseDontNeed(used) == nil
 	}
-	given := m.given.Add(1)
-	used.untouched = given <= samplesKept || given%sampleEach == 0
-	if used.untouched {
-		return madviseDontNeed(memory) == nil
-	}
-	at := 0
-	for _, r := range *m.hot.Load() {
-		from, to := r.First*imagePage, r.end()*imagePage
-		if to > len(memory) {
-			break
-		}
-		if from > at && madviseDontNeed(memory[at:from]) != nil {
-			return false
-		}
-		copied := 0
+	base := addressOf(used)
+	for _, r := range own {
+		from := int(r.start - base)
+		pages := used[from:int(r.end-base)]
 		if from < len(m.view) {
-			copied = copy(memory[from:to], m.view[from:])
+			pages = pages[copy(pages, m.view[from:]):]
 		}
-		clear(memory[from+copied : to])
-		at = to
+		clear(pages)
 	}
-	return at == len(memory) || madviseDontNeed(memory[at:]) == nil
+	return true
 }
 
-// learn counts which pages a query has made its own.
-func (m *mappedImage) learn(memory []byte) {
-	if os.Getpagesize() != imagePage {
-		return
-	}
-	own, err := ownPages(memory)
-	if err != nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.samples++
-	for _, page := range own {
-		m.seen[page] = m.samples
-	}
-	hot := []pageRun{}
-	count := 0
-	for page := range len(memory) / imagePage {
-		last, ok := m.seen[page]
-		if !ok {
-			continue
-		}
-		if last <= m.samples-samplesKept {
-			delete(m.seen, page)
-			continue
-		}
-		if count++; count > maxHot {
-			break
-		}
-		if n := len(hot) - 1; n >= 0 && page-hot[n].end() <= maxHotGap {
-			hot[n].Count = page + 1 - hot[n].First
-		} else {
-			hot = append(hot, pageRun{page, 1})
-		}
-	}
-	m.hot.Store(&hot)
+func addressOf(memory []byte) uint64 {
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 }
 
-// pagemap tells of each page of this process where it is; proc(5) has the bits.
-var pagemap = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self/pagemap") })
+// pageScan is struct pm_scan_arg of the kernel, with room for what it finds, and
+// pageRegion struct page_region: Documentation/admin-guide/mm/pagemap.rst, "Pagemap
+// Scan IOCTL". Linux has it since 6.7.
+type pageScan struct {
+	size, flags, start, end, walkEnd, vec, vecLen, maxPages       uint64
+	categoryInverted, categoryMask, categoryAnyOfMask, returnMask uint64
+
+	regions [64]pageRegion
+}
+
+type pageRegion struct{ start, end, categories uint64 }
 
 const (
-	pageEntry   = 8
-	pagePresent = 1 << 63
-	pageSwapped = 1 << 62
-	pageOfFile  = 1 << 61
+	pageScanBytes = 12 * 8 // of the argument alone
+	pagemapScan   = 0xc0606610
+	pageIsFile    = 1 << 2
+	pageIsPresent = 1 << 3
+	pageIsSwapped = 1 << 4
+	// maxOwnPages bounds the pages that are written again: of more, it is cheaper
+	// to have the kernel drop them all.
+	maxOwnPages = 256
 )
 
-// ownPages returns the pages of memory that are neither the file's that they were
-// mapped from nor untouched.
-func ownPages(memory []byte) ([]int, error) {
+// pageScans keeps what the kernel is given: it must not be on a stack, which moves.
+var pageScans = sync.Pool{New: func() any { return new(pageScan) }}
+
+// pagemap tells of the pages of this process.
+var pagemap = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self/pagemap") })
+
+// ownPages lists which pages of memory are neither untouched nor still the file's
+// that they were mapped from. It is not complete if there are too many, or if the
+// kernel cannot tell.
+func (s *pageScan) ownPages(memory []byte) (own []pageRegion, complete bool) {
 	file, err := pagemap()
 	if err != nil {
-		return nil, err
+		return nil, false
 	}
-	entries := make([]byte, len(memory)/imagePage*pageEntry)
-	if _, err := file.ReadAt(entries, int64(uintptr(unsafe.Pointer(unsafe.SliceData(memory)))/imagePage*pageEntry)); err != nil {
-		return nil, err
+	base := addressOf(memory)
+	*s = pageScan{
+		size: pageScanBytes, start: base, end: base + uint64(len(memory)), maxPages: maxOwnPages + 1,
+		vec: uint64(uintptr(unsafe.Pointer(&s.regions))), vecLen: uint64(len(s.regions)),
+		categoryInverted: pageIsFile, categoryMask: pageIsFile, categoryAnyOfMask: pageIsPresent | pageIsSwapped, returnMask: pageIsPresent,
 	}
-	var own []int
-	for page := range len(entries) / pageEntry {
-		bits := binary.LittleEndian.Uint64(entries[page*pageEntry:])
-		if bits&(pagePresent|pageSwapped) != 0 && bits&pageOfFile == 0 {
-			own = append(own, page)
-		}
+	n, _, errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), pagemapScan, uintptr(unsafe.Pointer(s)))
+	if errno != 0 || s.walkEnd != s.end || n > uintptr(len(s.regions)) {
+		return nil, false
 	}
-	return own, nil
+	return s.regions[:n], true
 }
