@@ -48,7 +48,8 @@ type admitted struct {
 	// then the module comes without its data.
 	NotCarried string
 	// Globals counts the globals that an image holds.
-	Globals int
+	Globals  int
+	UsesWASI bool
 }
 
 // permitted decodes a module and refuses what it asks for but may not have.
@@ -114,6 +115,7 @@ func admit(m *wasm.Module, limits abi.Limits, images bool) (a admitted, err erro
 	if err := a.findCalls(m); err != nil {
 		return a, err
 	}
+	a.UsesWASI = slices.ContainsFunc(m.Imports, func(i wasm.Import) bool { return i.Module == abi.ModuleWASI })
 	if a.NotCarried, err = notCarried(m); err != nil {
 		return a, err
 	}

@@ -1,13 +1,16 @@
 package sandbox
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -17,7 +20,9 @@ import (
 //
 //	CacheDir/<hex digest>/lock      held shared while the entry is read or written
 //	CacheDir/<hex digest>/<key>     a compiledFolder
+//	CacheDir/engine-<random>/       an engine's stage, its lock held as long as it lives
 //
+// The digest is that of a module without its custom sections.
 // Whoever evicts an entry holds its lock exclusively, so that no process loses
 // an entry that it is reading.
 type cache struct {
@@ -36,6 +41,9 @@ func openCache(dir string, bytes int64) (*cache, error) {
 	if writableByOthers(info) {
 		return nil, fmt.Errorf("%s can be written by others (mode %v), and holds native code: run chmod 700 on it", dir, info.Mode().Perm())
 	}
+	if ofAnother(info) {
+		return nil, fmt.Errorf("%s belongs to another user, and holds native code: run chown on it, or name another directory", dir)
+	}
 	return &cache{dir: dir, bytes: bytes}, nil
 }
 
@@ -44,8 +52,19 @@ func entryName(digest string) string { return strings.TrimPrefix(digest, "sha256
 // acquire makes the entry of a digest, if it is absent, and keeps it from
 // eviction until the lock is released.
 func (c *cache) acquire(digest string) (*flock.Flock, error) {
-	c.evict(digest)
 	dir := filepath.Join(c.dir, entryName(digest))
+	lock, err := lockEntry(dir)
+	if err != nil {
+		return nil, fmt.Errorf("lock compilation cache %s: %w", dir, err)
+	}
+	// The time tells eviction when the entry was last of use.
+	now := time.Now()
+	_ = os.Chtimes(dir, now, now)
+	return lock, nil
+}
+
+// lockEntry makes a directory of the cache, if it is absent, and locks it, shared.
+func lockEntry(dir string) (*flock.Flock, error) {
 	// Another process may evict the directory between its making and its
 	// locking; then the lock file is gone from its path and a new round
 	// begins.
@@ -57,21 +76,111 @@ func (c *cache) acquire(digest string) (*flock.Flock, error) {
 		if err := lock.RLock(); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
-			return nil, fmt.Errorf("lock compilation cache %s: %w", dir, err)
+			return nil, err
 		}
 		if _, err := os.Stat(lock.Path()); err != nil {
 			_ = lock.Unlock()
 			continue
 		}
-		// The time tells eviction when the entry was last of use.
-		now := time.Now()
-		_ = os.Chtimes(dir, now, now)
 		return lock, nil
 	}
-	return nil, fmt.Errorf("lock compilation cache %s: it keeps being removed", dir)
+	return nil, errors.New("it keeps being removed")
 }
 
-// evict removes entries, the longest unused first, until the rest is within
+// stage is where an engine finds what it loads: the files of a compiledFolder, under
+// the names that it looks for, while it looks. It is safe for concurrent use.
+type stage struct {
+	dir  string
+	lock *flock.Flock
+
+	mu sync.Mutex
+	// files counts who needs a file to be there; guarded by mu. Folders for several
+	// limits may have the same.
+	files map[string]int
+}
+
+const stagePrefix = "engine-"
+
+// newStage makes a stage, and removes those of engines that were killed.
+func (c *cache) newStage() (*stage, error) {
+	old, err := filepath.Glob(filepath.Join(c.dir, stagePrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range old {
+		lock := flock.New(filepath.Join(dir, "lock"))
+		if ok, err := lock.TryLock(); err == nil && ok {
+			_ = os.RemoveAll(dir)
+			_ = lock.Unlock()
+		}
+	}
+	dir := filepath.Join(c.dir, stagePrefix+rand.Text())
+	lock, err := lockEntry(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &stage{dir: dir, lock: lock, files: map[string]int{}}, nil
+}
+
+func (s *stage) close() error { return errors.Join(s.lock.Unlock(), os.RemoveAll(s.dir)) }
+
+// put puts the engine's files of a folder onto the stage until remove is called.
+func (s *stage) put(folder compiledFolder) (remove func(), err error) {
+	var put []string
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	remove = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.take(put)
+	}
+	err = filepath.WalkDir(folder.path, func(path string, d fs.DirEntry, err error) error {
+		name, inside := strings.CutPrefix(path, folder.path+string(filepath.Separator))
+		if err != nil || !d.Type().IsRegular() || !inside || filepath.Dir(name) == "." {
+			return err
+		}
+		to := filepath.Join(s.dir, name)
+		if s.files[to] == 0 {
+			if err := os.Link(path, to); err != nil {
+				if err := copyFile(path, to); err != nil {
+					return err
+				}
+			}
+		}
+		s.files[to]++
+		put = append(put, to)
+		return nil
+	})
+	if err != nil {
+		s.take(put)
+	}
+	return remove, err
+}
+
+func (s *stage) take(files []string) {
+	for _, f := range files {
+		if s.files[f]--; s.files[f] == 0 {
+			delete(s.files, f)
+			_ = os.Remove(f)
+		}
+	}
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// evict removes entries but keep, the longest unused first, until the rest is within
 // the bound. It leaves alone what is locked. A cache that cannot be tidied is
 // no reason to fail.
 func (c *cache) evict(keep string) {
@@ -94,7 +203,7 @@ func (c *cache) evict(keep string) {
 		path := filepath.Join(c.dir, d.Name())
 		size := sizeOf(path)
 		total += size
-		if d.Name() != entryName(keep) {
+		if path != keep {
 			entries = append(entries, entry{path, info.ModTime(), size})
 		}
 	}

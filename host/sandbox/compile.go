@@ -153,8 +153,8 @@ func readOwn(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if writableByOthers(info) {
-		return nil, fmt.Errorf("%s can be written by others (mode %v)", path, info.Mode().Perm())
+	if writableByOthers(info) || ofAnother(info) {
+		return nil, fmt.Errorf("%s is not this user's alone (mode %v)", path, info.Mode().Perm())
 	}
 	return io.ReadAll(io.LimitReader(file, maxCachedFile))
 }
@@ -286,5 +286,9 @@ func (e *Engine) prepare(ctx context.Context, m *wasm.Module, folder compiledFol
 			return admitted{}, &abi.Error{Kind: abi.KindBadModule, Text: "too much to compile without a compiler process, which the program does not name", Err: err}
 		}
 	}
-	return a, folder.write(a, compile)
+	if err := folder.write(a, compile); err != nil {
+		return admitted{}, err
+	}
+	e.cache.evict(filepath.Dir(folder.path))
+	return a, nil
 }

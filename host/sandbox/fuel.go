@@ -49,7 +49,7 @@ func tick(ctx context.Context, stack []uint64) {
 	switch {
 	case more < 0:
 		panic(ending{errOutOfFuel})
-	case !time.Now().Before(c.deadline) || ctx.Err() != nil:
+	case !time.Now().Before(c.limited.deadline) || ctx.Err() != nil:
 		panic(ending{errTimeIsUp})
 	}
 	c.ticked = false
@@ -68,7 +68,7 @@ func (c *call) use(units int64) {
 	switch {
 	case c.used+c.hostFuel > c.module.limits.Fuel:
 		panic(ending{errOutOfFuel})
-	case !time.Now().Before(c.deadline):
+	case !time.Now().Before(c.limited.deadline):
 		panic(ending{errTimeIsUp})
 	}
 }

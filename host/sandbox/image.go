@@ -149,7 +149,8 @@ type image struct {
 	// Runs are the pages that are not all zero, and content is theirs, in order.
 	Runs    []pageRun
 	content []byte
-	// passing says that another try may come further: the time was up.
+	// passing says that another try may come further: the time was up, or others
+	// had the engine's memory.
 	passing bool
 
 	// mapped is what mappings are made of; nil if each memory gets a copy.
@@ -209,14 +210,16 @@ func allZero(page []byte) bool {
 // segments leave it. An error says that the instance could not be had at all, or
 // that ctx ended it.
 func (p *program) takeImage(ctx context.Context, e *Engine, limits abi.Limits, data []wasm.DataSegment) (*image, error) {
-	limits.Fuel, limits.Timeout = min(limits.Fuel, imageFuel), imageTime
+	limits.Fuel = imageFuel
 	c := &call{module: &Module{engine: e, program: p, limits: limits}, ports: Ports{Fixed: &imageClock}, granted: slice, taking: true}
-	limited, cancel := context.WithTimeout(ctx, limits.Timeout)
-	defer cancel()
-	c.begin(limited)
+	limited := &c.limited
+	limited.begin(ctx, c, imageTime)
+	defer limited.end()
+	c.begin()
 	defer c.memory.release()
-	guest := context.WithValue(experimental.WithMemoryAllocator(limited, &c.memory), callKey{}, c)
-	instance, err := c.instantiate(guest)
+	guest := experimental.WithMemoryAllocator(limited, &c.memory)
+	instance, leave, err := c.instantiate(guest)
+	defer leave()
 	if err != nil {
 		return nil, c.explain(ctx, limited, err)
 	}
@@ -246,7 +249,7 @@ func (p *program) takeImage(ctx context.Context, e *Engine, limits abi.Limits, d
 				if ctx.Err() != nil {
 					return nil, c.explain(ctx, limited, err)
 				}
-				taken.passing = limited.Err() != nil || errors.Is(err, errTimeIsUp)
+				taken.passing = limited.Err() != nil || errors.Is(err, errTimeIsUp) || c.memory.crowded
 				taken.Reason = fmt.Sprintf("%s %s", stepName(name), c.whyNot(ctx, limited, err))
 				return taken, nil
 			}

@@ -76,9 +76,12 @@ func (f compiledFolder) readImage(p *program, limits abi.Limits) (*image, error)
 
 // fits reports whether an image that was read can be one of the program's.
 func (i *image) fits(p *program, limits abi.Limits) bool {
+	if i.Size > uint64(limits.MemoryBytes) || i.Size%wasm.PageBytes != 0 {
+		return false
+	}
 	at := 0
 	for _, r := range i.Runs {
-		if r.First < at || r.Count < 1 || r.Count > maxImageBytes/imagePage || uint64(r.end())*imagePage > i.Size {
+		if r.First < at || r.Count < 1 || r.Count > maxImageBytes/imagePage || r.First > int(i.Size/imagePage)-r.Count {
 			return false
 		}
 		at = r.end()
@@ -87,6 +90,6 @@ func (i *image) fits(p *program, limits abi.Limits) bool {
 	if i.Stage == StageData {
 		begun = 0
 	}
-	return i.Size <= uint64(limits.MemoryBytes) && i.Size%wasm.PageBytes == 0 && int64(len(i.content)) == i.bytes() &&
+	return int64(len(i.content)) == i.bytes() &&
 		slices.Equal(i.Calls, p.calls[begun:]) && len(i.Globals) == len(p.globals)
 }

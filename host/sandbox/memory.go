@@ -141,9 +141,10 @@ type linearMemory struct {
 	begun   bool
 	mapping mapping
 	size    uint64
-	// peak is the largest size; refused says that a growth was denied.
-	peak    uint64
-	refused bool
+	// peak is the largest size; refused says that a growth was denied, crowded
+	// that it was for the bound of all.
+	peak             uint64
+	refused, crowded bool
 }
 
 var _ experimental.LinearMemory = (*linearMemory)(nil)
@@ -172,7 +173,7 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 	more := int64(size) - int64(m.size)
 	if m.total.Add(more) > m.bound {
 		m.total.Add(-more)
-		m.refused = true
+		m.refused, m.crowded = true, true
 		return nil
 	}
 	m.size, m.peak = size, max(m.peak, size)

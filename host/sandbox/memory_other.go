@@ -10,5 +10,8 @@ func release([]byte) {}
 
 func discard([]byte) bool { return false }
 
+// ofAnother cannot be told either.
+func ofAnother(fs.FileInfo) bool { return false }
+
 // writableByOthers cannot be told from a mode here: access lists decide.
 func writableByOthers(fs.FileInfo) bool { return false }

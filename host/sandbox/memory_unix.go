@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"io/fs"
+	"os"
 	"syscall"
 )
 
@@ -19,5 +20,11 @@ func release(memory []byte) { _ = syscall.Munmap(memory) }
 // discard gives pages back; they are zero when they are next touched. It
 // reports false if that cannot be had.
 func discard(memory []byte) bool { return madviseDontNeed(memory) == nil }
+
+// ofAnother reports whether another user than this process's or root owns a file.
+func ofAnother(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid()
+}
 
 func writableByOthers(info fs.FileInfo) bool { return info.Mode().Perm()&0o022 != 0 }

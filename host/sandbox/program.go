@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"strconv"
+	"sync"
 
 	"github.com/tetratelabs/wazero"
 
@@ -27,13 +29,12 @@ type program struct {
 	// notCarried says why there can be no image; "" if there can.
 	notCarried string
 
-	cache    wazero.CompilationCache
-	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
 	// config is what each instance begins with; usesWASI tells whether it
-	// needs more.
+	// needs a world, of which worlds keeps those that are in no query.
 	config   wazero.ModuleConfig
 	usesWASI bool
+	worlds   sync.Pool
 	// image is nil if instances are made plainly.
 	image *image
 
@@ -101,42 +102,28 @@ func (p *program) free(e *Engine) error {
 		e.memories.forget(p.image)
 		p.image.unmap()
 	}
-	var errs []error
-	if p.runtime != nil {
-		errs = append(errs, p.runtime.Close(context.Background()))
+	if p.compiled == nil {
+		return nil
 	}
-	if p.cache != nil {
-		errs = append(errs, p.cache.Close(context.Background()))
-	}
-	return errors.Join(errs...)
+	return p.compiled.Close(context.Background())
 }
 
-// open loads compiled code from its folder.
-func (p *program) open(ctx context.Context, folder compiledFolder, a admitted) (err error) {
-	p.profile, p.calls, p.warm, p.notCarried = a.Profile, a.Calls, a.Warm, a.NotCarried
+// open loads what was compiled into a folder.
+func (p *program) open(ctx context.Context, e *Engine, folder compiledFolder, a admitted) (err error) {
+	p.profile, p.calls, p.warm, p.notCarried, p.usesWASI = a.Profile, a.Calls, a.Warm, a.NotCarried, a.UsesWASI
 	for n := range a.Globals {
 		p.globals = append(p.globals, meter.Global+strconv.Itoa(n))
 	}
-	if p.cache, err = wazero.NewCompilationCacheWithDir(folder.path); err != nil {
-		return err
+	remove, err := e.stage.put(folder)
+	if err != nil {
+		return fmt.Errorf("stage compiled module: %w", err)
 	}
-	p.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(p.cache))
-	if err := instantiateWASI(ctx, p.runtime); err != nil {
-		return err
-	}
-	if err := instantiateHostModules(ctx, p.runtime); err != nil {
-		return err
-	}
-	if p.compiled, err = p.runtime.CompileModule(ctx, a.module); err != nil {
+	defer remove()
+	if p.compiled, err = e.runtime.CompileModule(ctx, a.module); err != nil {
 		return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
 	}
 	// An explicit source of chance: the engine's own is seeded per instance.
 	p.config = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader)
-	for _, imported := range p.compiled.ImportedFunctions() {
-		if module, _, _ := imported.Import(); module == abi.ModuleWASI {
-			p.usesWASI = true
-		}
-	}
 	return nil
 }
 

@@ -3,20 +3,16 @@ package sandbox
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	mathrand "math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/sys"
@@ -135,49 +131,89 @@ func (m *Module) ask(ctx context.Context, encoded []byte, maxOutputTokens int, p
 
 // encodeQuery writes a query as encoding/json would, without its reflection.
 func encodeQuery(q abi.Query) ([]byte, error) {
-	out := make([]byte, 0, 256+len(q.Prompt))
+	out := make([]byte, 0, 384+len(q.Prompt))
 	var err error
-	field := func(name string, value any) {
-		if err != nil {
-			return
+	if out, err = appendString(append(out, `{"prompt":`...), q.Prompt); err != nil {
+		return nil, err
+	}
+	for _, field := range [...]struct {
+		name string
+		at   *time.Time
+	}{{`,"from":"`, &q.From}, {`,"to":"`, &q.To}, {`,"now":"`, &q.Now}} {
+		// RFC 3339 has no other years.
+		if y := field.at.Year(); y < 0 || y > 9999 {
+			return nil, fmt.Errorf("%s: the year %d cannot be written", strings.Trim(field.name, `,":`), y)
 		}
-		if len(out) > 0 {
+		out = append(field.at.AppendFormat(append(out, field.name...), time.RFC3339Nano), '"')
+	}
+	if out, err = appendString(append(out, `,"timezone":`...), q.Timezone); err != nil {
+		return nil, err
+	}
+	out = strconv.AppendInt(append(out, `,"max_output_tokens":`...), int64(q.MaxOutputTokens), 10)
+	if len(q.Config) > 0 {
+		if out, err = appendConfig(append(out, `,"config":`...), q.Config); err != nil {
+			return nil, err
+		}
+	}
+	if q.Subject != "" {
+		if out, err = appendString(append(out, `,"subject":`...), q.Subject); err != nil {
+			return nil, err
+		}
+	}
+	return append(out, '}'), nil
+}
+
+// appendConfig writes what a manifest's types can be without reflection; other values
+// it leaves to encoding/json.
+func appendConfig(out []byte, config map[string]any) ([]byte, error) {
+	var few [16]string
+	names := few[:0]
+	for name := range config {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	out = append(out, '{')
+	for i, name := range names {
+		if i > 0 {
 			out = append(out, ',')
-		} else {
-			out = append(out, '{')
 		}
-		out = append(append(append(out, '"'), name...), '"', ':')
-		switch v := value.(type) {
+		var err error
+		if out, err = appendString(out, name); err != nil {
+			return nil, err
+		}
+		out = append(out, ':')
+		switch v := config[name].(type) {
 		case string:
 			out, err = appendString(out, v)
-		case time.Time:
-			// RFC 3339 has no other years.
-			if y := v.Year(); y < 0 || y > 9999 {
-				err = fmt.Errorf("%s: the year %d cannot be written", name, y)
-				return
+		case int64:
+			out = strconv.AppendInt(out, v, 10)
+		case bool:
+			out = strconv.AppendBool(out, v)
+		case []string:
+			if v == nil {
+				out = append(out, "null"...)
+				break
 			}
-			out = append(v.AppendFormat(append(out, '"'), time.RFC3339Nano), '"')
-		case int:
-			out = strconv.AppendInt(out, int64(v), 10)
+			out = append(out, '[')
+			for k, element := range v {
+				if k > 0 {
+					out = append(out, ',')
+				}
+				if out, err = appendString(out, element); err != nil {
+					return nil, err
+				}
+			}
+			out = append(out, ']')
 		default:
 			var encoded []byte
 			encoded, err = json.Marshal(v)
 			out = append(out, encoded...)
 		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	field("prompt", q.Prompt)
-	field("from", q.From)
-	field("to", q.To)
-	field("now", q.Now)
-	field("timezone", q.Timezone)
-	field("max_output_tokens", q.MaxOutputTokens)
-	if len(q.Config) > 0 {
-		field("config", q.Config)
-	}
-	if q.Subject != "" {
-		field("subject", q.Subject)
-	}
-	return append(out, '}'), err
+	return append(out, '}'), nil
 }
 
 // appendString leaves to encoding/json what needs more than quotes.
@@ -266,7 +302,7 @@ type call struct {
 	// fault is a panic of the host's own code during a host call.
 	fault error
 
-	deadline time.Time
+	limited limited
 	// granted is the slice that the guest is using; used is what it used
 	// before that, and hostFuel what host calls were charged.
 	granted, used, hostFuel int64
@@ -274,13 +310,12 @@ type call struct {
 	ticked bool
 }
 
-type callKey struct{}
-
 func (c *call) run(ctx context.Context) error {
 	m := c.module
-	limited, cancel := context.WithTimeout(ctx, m.limits.Timeout)
-	defer cancel()
-	c.begin(limited)
+	limited := &c.limited
+	limited.begin(ctx, c, m.limits.Timeout)
+	defer limited.end()
+	c.begin()
 	c.memory.image = m.program.image
 	defer c.memory.release()
 
@@ -289,8 +324,9 @@ func (c *call) run(ctx context.Context) error {
 	}
 	defer c.leavePlace()
 
-	guest := context.WithValue(experimental.WithMemoryAllocator(limited, &c.memory), callKey{}, c)
-	instance, err := c.instantiate(guest)
+	guest := experimental.WithMemoryAllocator(limited, &c.memory)
+	instance, leave, err := c.instantiate(guest)
+	defer leave()
 	if err != nil {
 		return c.explain(ctx, limited, err)
 	}
@@ -311,9 +347,8 @@ func (c *call) run(ctx context.Context) error {
 }
 
 // begin sets up what the guest is held against.
-func (c *call) begin(limited context.Context) {
+func (c *call) begin() {
 	m := c.module
-	c.deadline, _ = limited.Deadline()
 	c.stdoutLog, c.stderrLog = logWriter{call: c, level: abi.LevelInfo}, logWriter{call: c, level: abi.LevelWarn}
 	c.log.bytesLeft, c.log.linesLeft = m.limits.LogBytes, m.limits.LogLines
 	c.memory.pool = &m.engine.memories
@@ -323,7 +358,8 @@ func (c *call) begin(limited context.Context) {
 // takePlace waits for one of the places for guests that run; it gives up, and
 // reports false, when ctx is done.
 func (c *call) takePlace(ctx context.Context) bool {
-	c.placed = c.module.engine.running.Acquire(ctx, 1) == nil
+	// To wait takes a timer; mostly there is room.
+	c.placed = c.module.engine.running.TryAcquire(1) || c.module.engine.running.Acquire(ctx, 1) == nil
 	return c.placed
 }
 
@@ -337,7 +373,10 @@ func (c *call) leavePlace() {
 // errNoMemory stands for the engine's panic when a memory cannot even begin.
 var errNoMemory = errors.New("no memory to begin with")
 
-func (c *call) instantiate(ctx context.Context) (instance api.Module, err error) {
+// instantiate makes an instance, and enters its world; leave is to be called when the
+// instance is closed, also beside an error.
+func (c *call) instantiate(ctx context.Context) (instance api.Module, leave func(), err error) {
+	p, leave := c.module.program, func() {}
 	defer func() {
 		if r := recover(); r != nil {
 			if !c.memory.refused {
@@ -347,20 +386,20 @@ func (c *call) instantiate(ctx context.Context) (instance api.Module, err error)
 			err = errNoMemory
 		}
 	}()
-	p := c.module.program
 	config := p.config
 	if p.usesWASI {
-		config = c.world(ctx, config)
+		config, leave = c.enterWorld(ctx)
 	}
-	return p.runtime.InstantiateModule(ctx, p.compiled, config)
+	instance, err = c.module.engine.runtime.InstantiateModule(ctx, p.compiled, config)
+	return instance, leave, err
 }
 
 // resume brings a new instance to where its image was taken. Its memory holds the
 // image already, as far as it reaches.
 func (c *call) resume(instance api.Module) error {
 	from := c.module.program.image
-	if more := from.Size - c.memory.size; more > 0 {
-		if _, ok := instance.Memory().Grow(uint32(more / wasm.PageBytes)); !ok {
+	if from.Size > c.memory.size {
+		if _, ok := instance.Memory().Grow(uint32((from.Size - c.memory.size) / wasm.PageBytes)); !ok {
 			return errNoMemory
 		}
 	}
@@ -372,19 +411,6 @@ func (c *call) resume(instance api.Module) error {
 		global.Set(value)
 	}
 	return nil
-}
-
-// world gives the guest what WASI's functions need.
-func (c *call) world(ctx context.Context, config wazero.ModuleConfig) wazero.ModuleConfig {
-	if c.ports.Fixed != nil {
-		config = c.fixed(config, ctx)
-	} else {
-		config = config.WithRandSource(random{c, ctx, rand.Reader}).WithNanosleep(func(ns int64) { c.sleep(ctx, time.Duration(ns)) })
-	}
-	if c.module.program.profile == ProfileCommand {
-		return config.WithStdin(bytes.NewReader(c.query)).WithStdout(replyWriter{c}).WithStderr(io.MultiWriter(failureWriter{c}, &c.stderrLog))
-	}
-	return config.WithStdout(&c.stdoutLog).WithStderr(&c.stderrLog)
 }
 
 // enter calls the module's exports in order.
@@ -515,59 +541,6 @@ func wholeRunes(text []byte) []byte {
 	return text
 }
 
-// random gives random bytes until its context is done. It gives them in pieces,
-// so that a guest that asks for its whole memory cannot outstay a deadline.
-type random struct {
-	call *call
-	ctx  context.Context
-	from io.Reader
-}
-
-func (r random) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	b = b[:min(len(b), 64<<10)]
-	r.call.charge(len(b))
-	return r.from.Read(b)
-}
-
-// sleep gives up the guest's place meanwhile.
-func (c *call) sleep(ctx context.Context, d time.Duration) {
-	c.charge(0)
-	c.leavePlace()
-	defer c.takePlace(ctx)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		panic(ending{errTimeIsUp})
-	case <-timer.C:
-	}
-}
-
-// fixed gives the guest the clock and the chance of Ports.Fixed.
-func (c *call) fixed(config wazero.ModuleConfig, ctx context.Context) wazero.ModuleConfig {
-	passed := time.Duration(1) // a Go guest takes zero for a broken clock
-	read := func() time.Duration {
-		passed += time.Microsecond
-		return passed
-	}
-	var seed [32]byte
-	binary.LittleEndian.PutUint64(seed[:], c.ports.Fixed.Seed)
-	return config.
-		WithWalltime(func() (int64, int32) {
-			now := c.ports.Fixed.Now.Add(read())
-			return now.Unix(), int32(now.Nanosecond())
-		}, 1).
-		WithNanotime(func() int64 { return int64(read()) }, 1).
-		WithNanosleep(func(ns int64) {
-			c.charge(0)
-			passed += min(time.Duration(ns), 1<<40)
-		}).
-		WithRandSource(random{c, ctx, mathrand.NewChaCha8(seed)})
-}
-
 // logBuffer keeps the first lines of a log and counts the rest.
 type logBuffer struct {
 	text                 strings.Builder
@@ -623,24 +596,4 @@ func (w *logWriter) Write(b []byte) (int, error) {
 func (w *logWriter) flush() {
 	w.call.log.add(w.level, string(w.rest))
 	w.rest = w.rest[:0]
-}
-
-type replyWriter struct{ call *call }
-
-func (w replyWriter) Write(b []byte) (int, error) {
-	w.call.use(unitsLine)
-	w.call.addReply(b)
-	return len(b), nil
-}
-
-// failureWriter keeps the last bytes written to it.
-type failureWriter struct{ call *call }
-
-const failureBytes = 4 << 10
-
-func (w failureWriter) Write(b []byte) (int, error) {
-	w.call.charge(len(b))
-	kept := append(w.call.stderr, b[max(0, len(b)-failureBytes):]...)
-	w.call.stderr = kept[max(0, len(kept)-failureBytes):]
-	return len(b), nil
 }

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tetratelabs/wazero"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -61,6 +62,11 @@ type Engine struct {
 	config   Config
 	cache    *cache
 	ownCache string // to be removed by Close; "" if the cache is shared
+	// runtime holds the host's functions once for all modules. Instances have no
+	// names in it, so that no module finds another.
+	runtime  wazero.Runtime
+	compiled wazero.CompilationCache
+	stage    *stage
 	inFlight *semaphore.Weighted
 	running  *semaphore.Weighted
 	// memory is what all linear memories hold now, in bytes.
@@ -109,7 +115,26 @@ func New(config Config) (*Engine, error) {
 	if e.cache, err = openCache(config.CacheDir, config.CacheBytes); err != nil {
 		return nil, errors.Join(fmt.Errorf("open compilation cache: %w", err), os.RemoveAll(e.ownCache))
 	}
+	if err := e.boot(context.Background()); err != nil {
+		return nil, errors.Join(fmt.Errorf("start engine: %w", err), e.Close())
+	}
 	return e, nil
+}
+
+// boot makes the runtime. Its compilation cache is a stage on which each module's own
+// entry stands only while it is loaded.
+func (e *Engine) boot(ctx context.Context) (err error) {
+	if e.stage, err = e.cache.newStage(); err != nil {
+		return err
+	}
+	if e.compiled, err = wazero.NewCompilationCacheWithDir(e.stage.dir); err != nil {
+		return err
+	}
+	e.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(e.compiled))
+	if err := instantiateWASI(ctx, e.runtime); err != nil {
+		return err
+	}
+	return instantiateHostModules(ctx, e.runtime)
 }
 
 // Close waits for the queries that run and frees all modules. Later calls fail
@@ -131,6 +156,15 @@ func (e *Engine) Close() error {
 		errs = append(errs, m.free())
 	}
 	e.memories.free()
+	if e.runtime != nil {
+		errs = append(errs, e.runtime.Close(context.Background()))
+	}
+	if e.compiled != nil {
+		errs = append(errs, e.compiled.Close(context.Background()))
+	}
+	if e.stage != nil {
+		errs = append(errs, e.stage.close())
+	}
 	if e.ownCache != "" {
 		errs = append(errs, os.RemoveAll(e.ownCache))
 	}
@@ -205,12 +239,14 @@ func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Mod
 		return fail(abi.KindUnavailable, "it cannot be loaded", err)
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		_ = m.free()
-		return fail(abi.KindHostClosed, "", nil)
+	closed := e.closed
+	if !closed {
+		e.modules[m] = struct{}{}
 	}
-	e.modules[m] = struct{}{}
+	e.mu.Unlock()
+	if closed {
+		return fail(abi.KindHostClosed, "", m.free())
+	}
 	return m, nil
 }
 
@@ -240,7 +276,7 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 		if err != nil {
 			return err
 		}
-		if err := p.open(ctx, folder, a); err != nil {
+		if err := p.open(ctx, e, folder, a); err != nil {
 			return err
 		}
 		if e.config.Images == ImagesOff || p.notCarried != "" {
