@@ -42,9 +42,11 @@ extern "C" {
 
 /* ---- The contract ------------------------------------------------------------ */
 
-/* The version of the contract, and the name of the entry that glovebox.c exports. */
+/* The version of the contract, the name of the entry that glovebox.c exports, and the
+ * one that GB_WARM does. */
 #define GB_ABI_VERSION 1
 #define GB_EXPORT_QUERY "glovebox_query_v1"
+#define GB_EXPORT_WARM "glovebox_warm_v1"
 
 /* The import modules. */
 #define GB_MODULE_CORE "glovebox"
@@ -295,6 +297,29 @@ typedef struct gb_query {
  * with gb_fail; without either the reply is empty, which means that there is nothing
  * to say. */
 void hand_answer(const gb_query *q);
+
+/* GB_WARM(function), once and outside of functions, names a void function(void) that a
+ * host may call before the first query: it keeps the memory as it is then, and each
+ * query begins with a copy of it. Build tables there, in static variables or what
+ * malloc gives; the arena is the query's. It may also never be called, so let it only
+ * do early what hand_answer does where it was not:
+ *
+ *     static bool built;
+ *     static void build(void) { ...; built = true; }
+ *     GB_WARM(build)
+ *     void hand_answer(const gb_query *q) { if (!built) build(); ... }
+ *
+ * There is no query then, no capability and no log: a call of the host ends it, as does
+ * a trap, and queries begin as if it had not run. The clock and chance are not real:
+ * srand belongs into hand_answer. A native test calls glovebox_warm(). */
+#ifdef __wasm__
+#define GB_EXPORT(name) __attribute__((export_name(name)))
+#else
+#define GB_EXPORT(name)
+#endif
+#define GB_WARM(function) \
+    void glovebox_warm(void); \
+    GB_EXPORT(GB_EXPORT_WARM) void glovebox_warm(void) { function(); }
 
 /* gb_reply appends to the reply, which all together is one text in UTF-8. It returns
  * GB_TOO_LARGE when the host's limit is met; what fits is kept. */

@@ -4,6 +4,7 @@ import { parseQuery, Query } from "./query";
 
 let handler: ((q: Query) => string) | null = null;
 let failed = false;
+let prepare: (() => void) | null = null;
 
 /**
  * Makes f the hand's answer. Call it once, at the top level of assembly/index.ts. f returns
@@ -15,6 +16,22 @@ export function register(f: (q: Query) => string): void {
 }
 
 /**
+ * Names a function that a host may call before the first query: it keeps the memory as it is
+ * then, and each query begins with a copy of it. What the top level of the module does is in
+ * that copy too, but is done in every query by a host that keeps none: what is worth it only if
+ * it is done once belongs here. Call it once, at the top level of assembly/index.ts.
+ *
+ * f may also never be called, so let it only do early what the answer does where it was not.
+ * There is no query then, no capability and no log: a call of the host ends it, as does an
+ * Error, and queries begin as if it had not run. Chance is not real: after a Math.random() there
+ * or at the top level, those of the answer are the same in every query.
+ */
+export function warm(f: () => void): void {
+  if (prepare) throw new Error("warm was called twice");
+  prepare = f;
+}
+
+/**
  * Lets the query fail with a text, which is shown to the operator. It returns an empty text,
  * so that an answer can end with `return fail("…")`; what the answer returns after it is not
  * shown to anyone.
@@ -23,6 +40,12 @@ export function fail(text: string): string {
   failed = true;
   host.fail(text);
   return "";
+}
+
+/** What the host may call before the first query. */
+export function glovebox_warm_v1(): void {
+  const f = prepare;
+  if (f) f();
 }
 
 /** What the host calls. */

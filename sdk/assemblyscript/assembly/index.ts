@@ -7,7 +7,7 @@ import * as log from "./log";
 import * as tokens from "./tokens";
 
 export { files, http, json, kv, llm, log, tokens };
-export { register, fail, glovebox_query_v1 } from "./hand";
+export { register, warm, fail, glovebox_query_v1, glovebox_warm_v1 } from "./hand";
 export { Query, Config } from "./query";
 export { Result, Failure } from "./result";
 export { Time } from "./time";

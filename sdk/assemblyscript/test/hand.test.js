@@ -152,3 +152,20 @@ test("no hand is made of a module with other imports", () => {
   const bytes = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 4, 1, 0x60, 0, 0, 2, 12, 1, 3, 0x65, 0x6e, 0x76, 4, 0x73, 0x65, 0x65, 0x64, 0, 0);
   assert.throws(() => new Hand(bytes), /it imports env\.seed/);
 });
+
+test("a hand warms up, and answers without", async () => {
+  const warm = await hand("warm");
+  assert.equal(warm.ask({ prompt: "123" }).reply, "9 true");
+  assert.equal(warm.ask({ prompt: "123" }, {}, { warm: false }).reply, "9 false");
+});
+
+for (const [name, message] of [
+  ["warm-calls", "glovebox_warm_v1: it calls glovebox.log, and there is no query"],
+  ["warm-throws", "glovebox_warm_v1: test/hands/warm-throws.ts:4:3: no table"],
+]) {
+  test(`a test sees how ${name} ends, a query without does not`, async () => {
+    const warm = await hand(name);
+    assert.throws(() => warm.ask({ prompt: "x" }), { message });
+    assert.equal(warm.ask({ prompt: "x" }, {}, { warm: false }).reply, "x");
+  });
+}

@@ -2,6 +2,7 @@
 // from the Go package abi: change them there.
 
 export const exportQuery = "glovebox_query_v1";
+export const exportWarm = "glovebox_warm_v1";
 
 /** The import modules. */
 export const modules = {

@@ -75,7 +75,11 @@ export class Refused extends Error {
 export class Hand {
   constructor(bytes: Uint8Array);
   readonly capabilities: string[];
-  ask(query?: Query, world?: World): Answer;
+  /**
+   * Asks after warming up, as a host does that keeps an image, or with warm false as one that keeps none.
+   * It throws where warming fails, which a host only takes for slow.
+   */
+  ask(query?: Query, world?: World, options?: { warm?: boolean }): Answer;
 }
 
 /** Reads a module from a file. */

@@ -2,7 +2,7 @@
 // world of plain values, and answers calls as abi/ABI.md says. It is no sandbox.
 
 import { readFile } from "node:fs/promises";
-import { bounds, codes, defaults, exportQuery, levels, modules } from "./abi.js";
+import { bounds, codes, defaults, exportQuery, exportWarm, levels, modules } from "./abi.js";
 
 const encoder = new TextEncoder();
 const bytesOf = (data) => (typeof data === "string" ? encoder.encode(data) : data);
@@ -43,8 +43,8 @@ export class Hand {
   }
 
   /** Asks one query in an instance of its own; index.d.ts tells what both are made of. */
-  ask(query = {}, world = {}) {
-    return new Call(this.#module, query, world).run();
+  ask(query = {}, world = {}, { warm = true } = {}) {
+    return new Call(this.#module, query, world).run(warm);
   }
 }
 
@@ -73,6 +73,7 @@ class Call {
   #calls = 0;
   #requests = 0;
   #completions = 0;
+  #warming = false;
 
   constructor(module, query, world) {
     const whole = { ...standardQuery, ...query };
@@ -83,13 +84,14 @@ class Call {
     this.#world = world;
   }
 
-  run() {
+  run(warm) {
     const instance = new WebAssembly.Instance(this.#module, this.#imports());
     this.#memory = instance.exports.memory;
     if (typeof instance.exports[exportQuery] !== "function") throw new Error(`it does not export ${exportQuery}`);
     let kind = null;
     try {
       instance.exports._initialize?.();
+      if (warm) this.#warm(instance.exports[exportWarm]);
       if (instance.exports[exportQuery]() !== 0 || this.#failure !== null) kind = "hand_failed";
     } catch (error) {
       if (!(error instanceof WebAssembly.RuntimeError || error instanceof RangeError)) throw error;
@@ -104,6 +106,17 @@ class Call {
       calls: this.#calls,
       memoryBytes: this.#memory.buffer.byteLength,
     };
+  }
+
+  /** A host would go on without what failed here; a test is to see it. */
+  #warm(warm) {
+    this.#warming = true;
+    try {
+      warm?.();
+    } catch (error) {
+      throw new Error(`${exportWarm}: ${error.message}`, { cause: error });
+    }
+    this.#warming = false;
   }
 
   #imports() {
@@ -143,6 +156,14 @@ class Call {
         },
       },
     };
+    for (const module of Object.values(modules)) {
+      for (const [name, call] of Object.entries(imports[module])) {
+        imports[module][name] = (...args) => {
+          if (this.#warming) throw new Error(name === "fail" ? new TextDecoder().decode(this.#view(...args)) : `it calls ${module}.${name}, and there is no query`);
+          return call(...args);
+        };
+      }
+    }
     return imports;
   }
 

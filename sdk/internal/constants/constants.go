@@ -28,8 +28,9 @@ var templates embed.FS
 type Table struct {
 	// Version is the major version of the contract.
 	Version int
-	// ExportQuery is the name of a reactor's entry.
-	ExportQuery string
+	// ExportQuery is the name of a reactor's entry, ExportWarm that of what a host
+	// may call before.
+	ExportQuery, ExportWarm string
 	// Modules are the import modules of the contract, without WASI's.
 	Modules []Name
 	// Kinds are those that a guest can meet, by falling code: -1 first, and none
@@ -71,6 +72,7 @@ func Of() Table {
 	t := Table{
 		Version:     abi.Version,
 		ExportQuery: abi.ExportQuery,
+		ExportWarm:  abi.ExportWarm,
 		Modules:     []Name{{"core", abi.ModuleCore}},
 		Bounds: []Number{
 			{"max_prompt_bytes", abi.MaxPromptBytes},

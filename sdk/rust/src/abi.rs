@@ -5,6 +5,8 @@
 pub const VERSION: u32 = 1;
 /// The name of the entry that a hand exports; `hand!` does so.
 pub const EXPORT_QUERY: &str = "glovebox_query_v1";
+/// The name of what a host may call before the first query; `warm!` exports it.
+pub const EXPORT_WARM: &str = "glovebox_warm_v1";
 
 // The import modules.
 pub const MODULE_CORE: &str = "glovebox";

@@ -66,6 +66,50 @@ macro_rules! hand {
     };
 }
 
+/// Names a function that a host may call before the first query: it keeps the memory as
+/// it is then, and each query begins with a copy of it, without building again what the
+/// function built.
+///
+/// ```
+/// use glovebox_hand::{hand, warm, Query};
+///
+/// thread_local! {
+///     static SQUARES: Vec<u32> = (0..1000).map(|n| n * n).collect();
+/// }
+///
+/// hand!(answer);
+/// warm!(|| SQUARES.with(|_| ()));
+///
+/// fn answer(query: &Query) -> Result<String, String> {
+///     Ok(SQUARES.with(|squares| squares[query.prompt.len()].to_string()))
+/// }
+/// # fn main() {}
+/// ```
+///
+/// It may also never be called, so let it only do early what the answer does anyway, as
+/// here. There is no query then, no capability and no log: a call of the host ends it, as
+/// does a panic, and queries begin as if it had not run. The clock and chance are not real:
+/// if the first `HashMap` is made then, all have the same keys in every query.
+///
+/// Use it once, beside `hand!`. Natively it exports nothing.
+#[macro_export]
+macro_rules! warm {
+    ($warm:expr) => {
+        const _: extern "C" fn() = {
+            #[cfg_attr(target_family = "wasm", export_name = "glovebox_warm_v1")]
+            extern "C" fn warm() {
+                $crate::__warm($warm)
+            }
+            warm
+        };
+    };
+}
+
+#[doc(hidden)]
+pub fn __warm(warm: impl FnOnce()) {
+    warm();
+}
+
 #[doc(hidden)]
 pub fn __answer<F, R, E>(answer: F) -> i32
 where
