@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 	"github.com/gloveboxhq/glovebox/sdk"
 	"github.com/gloveboxhq/glovebox/sdk/c/build"
@@ -133,6 +136,44 @@ func TestNamesAreNoFlags(t *testing.T) {
 	})
 	t.Chdir(dir)
 	hand(t, ".", build.Reactor)
+}
+
+// What GB_WARM names is done once before the queries, and not at all on a host
+// without images.
+func TestWarm(t *testing.T) {
+	module := hand(t, project(t, map[string]string{"hand.c": `#include "glovebox.h"
+#include <stdlib.h>
+static int *squares;
+static int built;
+static void build(void) {
+    squares = malloc(1000 * sizeof *squares);
+    for (int i = 0; i < 1000; i++) squares[i] = i * i;
+    built++;
+}
+GB_WARM(build)
+void hand_answer(const gb_query *q) {
+    const char *warm = built ? "warm" : "cold";
+    if (!built) build();
+    gb_replyf("%d %s %d", squares[q->prompt.size], warm, built++);
+}
+`}), build.Reactor)
+	for images, want := range map[sandbox.Images]string{sandbox.ImagesMapped: "9 warm 1", sandbox.ImagesOff: "9 cold 1"} {
+		engine, err := sandbox.New(sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache"), Images: images})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer engine.Close()
+		loaded, err := engine.Load(t.Context(), module, sandbox.Options{Name: "warm"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			result, err := loaded.Query(t.Context(), abi.Query{Prompt: "123"}, sandbox.Ports{})
+			if got := boundary.Neutral(result.Reply); err != nil || got != want {
+				t.Errorf("images %v: %q, %v, want %q from %+v", images, got, err, want, loaded.Image())
+			}
+		}
+	}
 }
 
 // A project may carry the SDK: then that is what is built.

@@ -96,7 +96,12 @@ func hand(t *testing.T, dir string, targets ...string) []byte {
 
 func ask(t *testing.T, module []byte, prompt string) (sandbox.Result, error) {
 	t.Helper()
-	engine, err := sandbox.New(sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	return askIn(t, sandbox.ImagesMapped, module, prompt)
+}
+
+func askIn(t *testing.T, images sandbox.Images, module []byte, prompt string) (sandbox.Result, error) {
+	t.Helper()
+	engine, err := sandbox.New(sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache"), Images: images})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +143,35 @@ func TestModuleAsksForWhatItUses(t *testing.T) {
 		slices.Sort(got)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: imports %v, want %v", c.statements, got, c.want)
+		}
+	}
+}
+
+// What warm! names is done once before the queries, and not at all on a host
+// without images.
+func TestWarm(t *testing.T) {
+	source := `use std::cell::Cell;
+use glovebox_hand::{hand, warm, Query};
+thread_local! {
+    static WARM: Cell<bool> = Cell::new(false);
+    static SQUARES: Vec<usize> = (0..1000).map(|n| n * n).collect();
+}
+hand!(answer);
+warm!(|| {
+    SQUARES.with(|_| ());
+    WARM.with(|warm| warm.set(true));
+});
+fn answer(query: &Query) -> Result<String, String> {
+    Ok(format!("{} {}", SQUARES.with(|squares| squares[query.prompt.len()]), WARM.with(Cell::get)))
+}
+`
+	for _, target := range []string{"wasm32-wasi", "wasm32-unknown-unknown"} {
+		module := hand(t, project(t, t.TempDir(), source), targetsLike(target)...)
+		for images, want := range map[sandbox.Images]string{sandbox.ImagesMapped: "9 true", sandbox.ImagesOff: "9 false"} {
+			result, err := askIn(t, images, module, "123")
+			if got := boundary.Neutral(result.Reply); err != nil || got != want {
+				t.Errorf("%s, images %v: %q, %v, want %q", target, images, got, err, want)
+			}
 		}
 	}
 }
