@@ -35,7 +35,7 @@ func warm() {
 	for _, f := range warmers {
 		f()
 	}
-	guest.RunWarm()
+	guest.Warm()
 	warmQuery()
 	warmAllocator()
 }

@@ -19,6 +19,14 @@ import (
 // pieceBytes is what one host call reads. The host's default limit is 1 MiB.
 const pieceBytes = 512 << 10
 
+func init() {
+	guest.WarmJSON(
+		abi.FilesListRequest{Root: "x", Path: ".", After: "x", Limit: 1},
+		abi.FilesReadRequest{Root: "x", Path: "x", Offset: 1, Length: 1},
+		abi.FilesListResult{Self: abi.FileEntry{Name: ".", Type: "dir"}, Entries: []abi.FileEntry{{Name: "x", Type: "file", Size: 1}}, More: true},
+	)
+}
+
 type rootKey string
 
 // WithRoot returns a context in which Root(ctx, name) is fsys. It is how a

@@ -64,6 +64,14 @@ type Response struct {
 	Truncated bool
 }
 
+func init() {
+	header := Header{{"X", "x"}}
+	guest.WarmJSON(
+		abi.HTTPFetchRequest{Method: "GET", URL: "https://x", Header: header, TimeoutMillis: 1},
+		abi.HTTPFetchResult{Status: 200, URL: "https://x", Header: header, Truncated: true},
+	)
+}
+
 // Fetcher is what makes requests.
 type Fetcher func(ctx context.Context, r Request) (Response, error)
 

@@ -29,6 +29,13 @@ const MaxKeyBytes = abi.MaxKeyBytes
 // MaxPageKeys bounds one page of List.
 const MaxPageKeys = abi.MaxPageEntries
 
+func init() {
+	guest.WarmJSON(
+		abi.KVGetRequest{Key: "x"}, abi.KVSetRequest{Key: "x"}, abi.KVDeleteRequest{Key: "x"},
+		abi.KVListRequest{Prefix: "x", After: "x", Limit: 1}, abi.KVListResult{Keys: []string{"x"}, More: true},
+	)
+}
+
 // Store is what the functions of this package reach: the host's inside a hand,
 // that of WithStore in a test. It is given valid keys and limits alone.
 type Store interface {

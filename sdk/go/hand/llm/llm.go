@@ -41,6 +41,13 @@ type Response struct {
 	InputTokens, OutputTokens int
 }
 
+func init() {
+	guest.WarmJSON(
+		abi.LLMCompleteRequest{System: "x", Prompt: "x", MaxOutputTokens: 1},
+		abi.LLMCompleteResult{Text: "x", InputTokens: 1, OutputTokens: 1},
+	)
+}
+
 // Model answers prompts.
 type Model func(ctx context.Context, r Request) (Response, error)
 

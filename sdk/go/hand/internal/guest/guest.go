@@ -2,7 +2,12 @@
 // functions. Outside a hand each answers abi.KindDisabled.
 package guest
 
-import "github.com/gloveboxhq/glovebox/abi"
+import (
+	"encoding/json"
+	"reflect"
+
+	"github.com/gloveboxhq/glovebox/abi"
+)
 
 // Function is one capability function of the host: it takes the address and
 // length of a JSON request and returns the size of its result, or the negative
@@ -22,14 +27,22 @@ func Call(f Function, request []byte) ([]byte, error) {
 	return result[:ReadResult(result)], nil
 }
 
-var warmers []func()
+var warmers []any
 
-// Warm has f called when the SDK warms up; it is for the packages of the SDK.
-func Warm(f func()) { warmers = append(warmers, f) }
+// WarmJSON has values encoded and decoded when the SDK warms up: what
+// encoding/json does for the first value of a type is many times what it does for
+// the next. It is for the packages of the SDK, and their requests and results.
+func WarmJSON(values ...any) { warmers = append(warmers, values...) }
 
-// RunWarm calls the functions that Warm was given.
-func RunWarm() {
-	for _, f := range warmers {
-		f()
+// Warm does what WarmJSON asked for.
+func Warm() {
+	for _, value := range warmers {
+		encoded, err := json.Marshal(value)
+		if err == nil {
+			err = json.Unmarshal(encoded, reflect.New(reflect.TypeOf(value)).Interface())
+		}
+		if err != nil {
+			panic(err)
+		}
 	}
 }
