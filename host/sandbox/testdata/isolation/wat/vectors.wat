@@ -1,0 +1,25 @@
+;; A global of vectors and globals of references.
+  (memory (export "memory") 1)
+  (type $number (func (result i64)))
+  (table 1 funcref)
+  (elem declare func $three $five)
+  (global $vector (mut v128) (v128.const i64x2 3 5))
+  (global $function (mut funcref) (ref.func $three))
+  (global $host (mut externref) (ref.null extern))
+  (func $three (result i64) (i64.const 3))
+  (func $five (result i64) (i64.const 5))
+
+  (func $dirty (param $word i64)
+    (global.set $vector (i64x2.splat (local.get $word)))
+    (global.set $function (ref.func $five)))
+  (func $kept (param $word i64) (result i32)
+    (i32.and
+      (i64.eq (i64x2.extract_lane 1 (global.get $vector)) (local.get $word))
+      (i64.eq (call $says) (i64.const 5))))
+  (func $says (result i64)
+    (table.set 0 (i32.const 0) (global.get $function))
+    (call_indirect (type $number) (i32.const 0)))
+  (func $state (result i64)
+    (i64.xor (call $says) (i64.xor
+      (i64.rotl (i64x2.extract_lane 0 (global.get $vector)) (i64.const 7))
+      (i64.rotl (i64x2.extract_lane 1 (global.get $vector)) (i64.const 17)))))
