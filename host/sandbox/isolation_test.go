@@ -261,6 +261,22 @@ func readIn(ctx context.Context, module *sandbox.Module, ports sandbox.Ports) (r
 	return r, result, err
 }
 
+// readClean asks for a reading, in a world with chance or without, and says what is wrong
+// with it.
+func (c caged) readClean(ctx context.Context, live bool) error {
+	var r reading
+	var err error
+	if live {
+		r, _, err = readIn(ctx, c.module, sandbox.Ports{})
+	} else {
+		r, _, err = c.read(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return c.clean(r, live && c.chancy)
+}
+
 // clean says what is wrong with a reading.
 func (c caged) clean(r reading, chancy bool) error {
 	switch {
@@ -375,16 +391,32 @@ func firstOf(t *testing.T, config sandbox.Config, s specimen, memory int64) (cag
 	return c, max(result.Fuel, dirty.Fuel) * 3 / 2
 }
 
-// H13: no byte of a query is seen by another one, of whatever hand, with whatever limits,
-// however it ended, and while it runs.
+// ways are how instances can begin.
+var ways = []struct {
+	name   string
+	images sandbox.Images
+}{{"mapped", sandbox.ImagesMapped}, {"copied", sandbox.ImagesCopied}, {"off", sandbox.ImagesOff}}
+
+// No byte of a query is seen by another one, of whatever hand, with whatever limits, however
+// it ended, and while it runs. It is so in each way that instances begin.
 func TestIsolation(t *testing.T) {
-	queries := *isolation
-	if raced() {
-		queries = min(queries, 300)
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			queries := *isolation
+			if way.images == sandbox.ImagesOff {
+				queries /= 4 // every query instantiates all that an image holds
+			}
+			if raced() {
+				queries = min(queries, 200)
+			}
+			interleave(t, zoo(t, sandbox.Config{MemoryBytes: 4 << 30, Images: way.images}), queries)
+		})
 	}
-	config := sandbox.Config{MemoryBytes: 4 << 30}
-	hands := zoo(t, config)
-	t.Logf("%d hands, seed %d", len(hands), *isolationSeed)
+}
+
+// interleave asks for dirt and for readings, eight at a time, in an order that chance has
+// decided.
+func interleave(t *testing.T, hands []caged, queries int) {
 	var next, answered atomic.Int64
 	var group sync.WaitGroup
 	for range 8 {
@@ -402,18 +434,7 @@ func TestIsolation(t *testing.T) {
 				if chance.IntN(4) == 0 {
 					c = hands[chance.IntN(len(hands))]
 				}
-				var r reading
-				var err error
-				live := chance.IntN(2) == 0
-				if live {
-					r, _, err = readIn(t.Context(), c.module, sandbox.Ports{})
-				} else {
-					r, _, err = c.read(t.Context())
-				}
-				if err == nil {
-					err = c.clean(r, live && c.chancy)
-				}
-				if err != nil {
+				if err := c.readClean(t.Context(), chance.IntN(2) == 0); err != nil {
 					t.Errorf("query %d: %s of %d pages is asked to read: %v", n+1, c.name, c.first.pages+c.first.grown, err)
 				}
 				answered.Add(2)
@@ -421,7 +442,7 @@ func TestIsolation(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("%d queries", answered.Load())
+	t.Logf("%d queries of %d hands, seed %d", answered.Load(), len(hands), *isolationSeed)
 }
 
 // All the hands of this suite can be built here, or it is said what is missing.
