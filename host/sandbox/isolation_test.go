@@ -106,22 +106,24 @@ type specimen struct {
 	chancy bool
 	// command says that its failures have one kind: that it exited with a code.
 	command bool
+	// stage is where its queries begin.
+	stage sandbox.Stage
 }
 
 const isolationDir = "testdata/isolation"
 
 // specimens are all the hands; each is built once.
 var specimens = []specimen{
-	{name: "c", build: built(buildC), memory: [2]int64{1 << 20, 2 << 20}},
-	{name: "rust", build: built(buildRust), memory: [2]int64{2 << 20, 3 << 20}},
-	{name: "assemblyscript", build: built(buildAssemblyScript), memory: [2]int64{1 << 20, 2 << 20}},
-	{name: "go", build: built(buildGo(build.Reactor)), memory: [2]int64{12 << 20, 16 << 20}, chancy: true},
-	{name: "go-command", build: built(buildGo(build.Command)), memory: [2]int64{12 << 20, 16 << 20}, chancy: true, command: true},
-	{name: "globals", build: built(buildText("globals")), memory: [2]int64{1 << 20, 2 << 20}},
-	{name: "tables", build: built(buildText("tables")), memory: [2]int64{1 << 20, 2 << 20}},
-	{name: "passive", build: built(buildText("passive")), memory: [2]int64{1 << 20, 2 << 20}},
-	{name: "vectors", build: built(buildText("vectors")), memory: [2]int64{1 << 20, 2 << 20}},
-	{name: "full", build: built(buildText("full")), memory: [2]int64{1 << 20, 2 << 20}},
+	{name: "c", build: built(buildC), memory: [2]int64{1 << 20, 2 << 20}, stage: sandbox.StageInitialised},
+	{name: "rust", build: built(buildRust), memory: [2]int64{2 << 20, 3 << 20}, stage: sandbox.StageInitialised},
+	{name: "assemblyscript", build: built(buildAssemblyScript), memory: [2]int64{1 << 20, 2 << 20}, stage: sandbox.StageInitialised},
+	{name: "go", build: built(buildGo(build.Reactor)), memory: [2]int64{12 << 20, 16 << 20}, stage: sandbox.StageInitialised, chancy: true},
+	{name: "go-command", build: built(buildGo(build.Command)), memory: [2]int64{12 << 20, 16 << 20}, stage: sandbox.StageInitialised, chancy: true, command: true},
+	{name: "globals", build: built(buildText("globals")), memory: [2]int64{1 << 20, 2 << 20}, stage: sandbox.StageInitialised},
+	{name: "tables", build: built(buildText("tables")), memory: [2]int64{1 << 20, 2 << 20}, stage: sandbox.StagePlain},
+	{name: "passive", build: built(buildText("passive")), memory: [2]int64{1 << 20, 2 << 20}, stage: sandbox.StagePlain},
+	{name: "vectors", build: built(buildText("vectors")), memory: [2]int64{1 << 20, 2 << 20}, stage: sandbox.StagePlain},
+	{name: "full", build: built(buildText("full")), memory: [2]int64{1 << 20, 2 << 20}, stage: sandbox.StageInitialised},
 }
 
 func built(build func(context.Context) ([]byte, error)) func(context.Context) ([]byte, error) {
@@ -392,7 +394,7 @@ func firstOf(t *testing.T, config sandbox.Config, s specimen, memory int64) (cag
 }
 
 // ways are how instances can begin.
-var ways = []struct {
+var ways = [...]struct {
 	name   string
 	images sandbox.Images
 }{{"mapped", sandbox.ImagesMapped}, {"copied", sandbox.ImagesCopied}, {"off", sandbox.ImagesOff}}
@@ -445,9 +447,87 @@ func interleave(t *testing.T, hands []caged, queries int) {
 	t.Logf("%d queries of %d hands, seed %d", answered.Load(), len(hands), *isolationSeed)
 }
 
-// All the hands of this suite can be built here, or it is said what is missing.
-func TestIsolationHandsAreBuilt(t *testing.T) {
+// All the hands of this suite can be built here, or it is said what is missing; and their
+// queries begin where this suite takes them to begin.
+func TestIsolationHandsBeginFromImages(t *testing.T) {
 	for _, s := range specimens {
-		t.Run(s.name, func(t *testing.T) { s.needed(t) })
+		t.Run(s.name, func(t *testing.T) {
+			s.needed(t)
+			for _, way := range ways {
+				image := cage(t, newEngine(t, sandbox.Config{Images: way.images}), s, s.memory[0], 0).Image()
+				want := s.stage
+				if way.images == sandbox.ImagesOff {
+					want = sandbox.StagePlain
+				}
+				if image.Stage != want || (image.Bytes > 0) != (want != sandbox.StagePlain) || s.stage == sandbox.StagePlain && image.Reason == "" {
+					t.Errorf("%s: %+v, want %s", way.name, image, want)
+				}
+			}
+		})
+	}
+}
+
+// What a query reads at first does not depend on the way it began, nor on who made the image.
+func TestIsolationReadsTheSameInEachWay(t *testing.T) {
+	for _, s := range specimens {
+		t.Run(s.name, func(t *testing.T) {
+			s.needed(t)
+			var first [len(ways)][2]reading
+			for n, way := range ways {
+				for again := range first[n] {
+					c, _ := firstOf(t, sandbox.Config{Images: way.images, CacheDir: t.TempDir()}, s, s.memory[0])
+					first[n][again] = c.first
+				}
+				if first[n][0] != first[n][1] {
+					t.Errorf("%s: %v, and by another engine %v", way.name, first[n][0], first[n][1])
+				}
+			}
+			// Where instances begin plainly, the clock and chance of the query have decided some of it.
+			if first[0] != first[1] || first[0] != first[2] && !s.chancy {
+				t.Errorf("%v", first)
+			}
+		})
+	}
+}
+
+// In every query, the clocks and chance are the machine's.
+func TestIsolationLeavesTheWorldAlive(t *testing.T) {
+	for _, s := range specimens {
+		t.Run(s.name, func(t *testing.T) {
+			s.needed(t)
+			for _, way := range ways {
+				module := cage(t, newEngine(t, sandbox.Config{Images: way.images}), s, s.memory[0], 0)
+				type world struct {
+					now, since int64
+					chance     string
+				}
+				var worlds []world
+				for range 20 {
+					before := time.Now().UnixNano()
+					result, err := module.Query(t.Context(), asked("world", ""), sandbox.Ports{})
+					after := time.Now().UnixNano()
+					if err != nil {
+						t.Fatal(err)
+					}
+					fields := strings.Fields(boundary.Neutral(result.Reply))
+					if len(fields) < 3 || len(fields[2]) < 16 {
+						t.Fatalf("%q", fields)
+					}
+					var w world
+					w.now, _ = strconv.ParseInt(fields[0], 0, 64)
+					w.since, _ = strconv.ParseInt(fields[1], 0, 64)
+					w.chance = fields[2]
+					if w.now < before || w.now > after {
+						t.Errorf("%s: it is %d there, between %d and %d here", way.name, w.now, before, after)
+					}
+					for _, earlier := range worlds {
+						if w.chance == earlier.chance || w.since <= earlier.since && !s.chancy {
+							t.Errorf("%s: %v, and earlier %v", way.name, w, earlier)
+						}
+					}
+					worlds = append(worlds, w)
+				}
+			}
+		})
 	}
 }
