@@ -131,7 +131,10 @@ func admit(m *wasm.Module, limits abi.Limits, images bool) (a admitted, err erro
 	} else {
 		joinSegments(m)
 	}
-	a.module, err = meter.Rewrite(m, meter.Limits{TableElements: uint32(limits.TableElements), StackBytes: int32(limits.StackBytes), Slice: slice, Globals: images})
+	a.module, err = meter.Rewrite(m, meter.Limits{
+		TableElements: uint32(limits.TableElements), StackBytes: int32(limits.StackBytes), Slice: slice,
+		Globals: images, EagerElements: meter.EagerElements,
+	})
 	if err != nil {
 		return a, &abi.Error{Kind: abi.KindBadModule, Text: "the module cannot be metered", Err: err}
 	}

@@ -51,6 +51,7 @@ func metered(module []byte) ([]byte, error) {
 	return meter.Rewrite(m, meter.Limits{
 		TableElements: uint32(limits.TableElements),
 		StackBytes:    int32(limits.StackBytes),
+		EagerElements: meter.EagerElements,
 		Slice:         slice,
 	})
 }

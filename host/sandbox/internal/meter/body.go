@@ -9,6 +9,8 @@ type bodyRewriter struct {
 	w    *rewriter
 	out  []byte
 	fuel uint32 // index of the local that holds the fuel left
+	// index is the local that holds the index of an indirect call.
+	index uint32
 
 	survey survey
 }
@@ -19,7 +21,9 @@ type survey struct {
 	costs []uint32
 	// calls, loops and bulk tell whether the body has such instructions.
 	calls, loops, bulk bool
-	frames             []surveyFrame
+	// demands counts the calls through tables that are filled on demand.
+	demands int
+	frames  []surveyFrame
 }
 
 type surveyFrame struct {
@@ -45,11 +49,19 @@ func (b *bodyRewriter) rewrite(w *rewriter, body wasm.Body, t wasm.FunctionType)
 	if s.calls {
 		added = 2
 	}
-	out := wasm.AppendU32(b.out[:0], uint32(len(body.Locals)+1))
+	runs := uint32(1)
+	if s.demands > 0 {
+		b.index = b.fuel + added
+		runs = 2
+	}
+	out := wasm.AppendU32(b.out[:0], uint32(len(body.Locals))+runs)
 	for _, run := range body.Locals {
 		out = append(wasm.AppendU32(out, run.Count), byte(run.Type))
 	}
 	out = append(wasm.AppendU32(out, added), byte(wasm.I64))
+	if s.demands > 0 {
+		out = append(out, 1, byte(wasm.I32))
+	}
 
 	out = append(out, byte(wasm.OpGlobalGet))
 	out = wasm.AppendU32(out, w.fuel)
@@ -221,6 +233,9 @@ func (b *bodyRewriter) look(body wasm.Body) error {
 			case isBulk(i.Op):
 				s.bulk = true
 			}
+			if b.w.demandOf(i) != nil {
+				s.demands++
+			}
 		}
 		next, begins := s.follow(i, reachable)
 		if begins {
@@ -296,6 +311,9 @@ func (b *bodyRewriter) instructions(out []byte, body wasm.Body) ([]byte, error) 
 			out = b.w.instruction(out, body, i)
 		default:
 			out = b.spill(out)
+			if b.w.demandOf(i) != nil {
+				out = b.lookUp(out, i.Index2)
+			}
 			out = b.w.instruction(out, body, i)
 			if i.Op != wasm.OpCall || i.Index >= b.w.imports {
 				out = b.reload(out)

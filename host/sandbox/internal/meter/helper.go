@@ -9,7 +9,7 @@ func (w *rewriter) helper(key helperKey) uint32 {
 	if index, ok := w.helpers[key]; ok {
 		return index
 	}
-	// The index is known before the body is: one helper needs no other.
+	// The index is known before the body is, which may need other helpers.
 	index := w.imports + 1 + uint32(len(w.m.Functions)+len(w.added))
 	w.helpers[key] = index
 	w.added = append(w.added, addedFunction{})
@@ -23,6 +23,12 @@ func (w *rewriter) helper(key helperKey) uint32 {
 	case wasm.OpMemoryFill, wasm.OpMemoryCopy, wasm.OpMemoryInit:
 		t.Params = []wasm.ValueType{wasm.I32, wasm.I32, wasm.I32}
 		a.memory(key)
+	case wasm.OpTableSet:
+		t.Params = []wasm.ValueType{wasm.I32}
+		a.fill(key.a)
+	case opLeaf:
+		t.Params = []wasm.ValueType{wasm.I32}
+		a.leaf(key.a, key.b)
 	case wasm.OpTableCopy, wasm.OpTableInit:
 		t.Params = []wasm.ValueType{wasm.I32, wasm.I32, wasm.I32}
 		a.table(key, 3)

@@ -7,6 +7,31 @@
 // and at loop heads, one of which every cycle passes. The local is written back
 // to a global around calls and at the function's end. The scheme, and its cost
 // beside others, is that of the measurements in docs/benchmarks.md.
+//
+// # Tables on demand
+//
+// The engine makes a reference of its own for each element of a table whenever
+// a module is instantiated. A program in Go has thousands, of which a query
+// calls a tenth. So a table that holds more than Limits.EagerElements, that only
+// the module knows and that its code does nothing to but call through it and ask
+// for its size, begins with nulls: its active segments become declarative, which
+// leaves their indices and what they declare as they were. Before each call
+// through it the code looks at the element,
+//
+//	local.tee i  table.get T  ref.is_null  if  local.get i  call fill  end  local.get i
+//
+// and fill, two branch tables deep, puts there what the segments would have, the
+// later over the earlier ones. A null that they left is a null still, at which
+// the call traps as it would have, as it does at an index outside, where
+// table.get already traps, in the same way, and at another type. Fuel and stack are
+// what they would be: what is added charges nothing, after the fuel is written
+// back; it can run once for each element.
+//
+// Left as they are: tables that are exported, imported, or used by any other
+// instruction, those with an element that is a global's value, and all tables if
+// a segment's place is no constant or lies outside of its table, since the
+// engine then stops putting elements. So are tables that would be much to
+// compile.
 package meter
 
 import (
@@ -53,6 +78,10 @@ type Limits struct {
 	// TableElements bounds all tables together; zero leaves them as they are.
 	// The memory is bounded by whoever allocates it.
 	TableElements uint32
+	// EagerElements is how many elements a table that is never written to may
+	// hold and yet be filled when the module is instantiated. What holds more is
+	// filled on demand.
+	EagerElements uint32
 	// StackBytes bounds the estimate of the frames on the call stack.
 	StackBytes int32
 	// Slice is the fuel that a guest begins with.
@@ -84,7 +113,7 @@ func Rewrite(m *wasm.Module, limits Limits) ([]byte, error) {
 			return nil, fmt.Errorf("an export has a name that begins with %s, which is the host's", Prefix)
 		}
 	}
-	w := &rewriter{m: m, limits: limits, imports: uint32(m.Imported(wasm.KindFunction)), blockTypes: map[string]uint32{}, helpers: map[helperKey]uint32{}}
+	w := &rewriter{m: m, limits: limits, imports: uint32(m.Imported(wasm.KindFunction)), blockTypes: map[string]uint32{}, helpers: map[helperKey]uint32{}, demands: map[uint32]*demand{}}
 	if err := w.rewrite(); err != nil {
 		return nil, err
 	}
@@ -106,8 +135,11 @@ type rewriter struct {
 	// tableMax are the maxima of the tables that the module defines.
 	tableMax       []uint32
 	importedTables uint32
-	grown          map[uint32]bool // tables that the code grows
-	body           bodyRewriter
+	// grown are the tables that the code grows; eager those that cannot be
+	// filled on demand; demands those that are.
+	grown, eager map[uint32]bool
+	demands      map[uint32]*demand
+	body         bodyRewriter
 }
 
 type addedFunction struct {
@@ -145,7 +177,11 @@ func (w *rewriter) rewrite() error {
 	w.fuel = uint32(m.Imported(wasm.KindGlobal) + len(m.Globals))
 	w.importedTables = uint32(m.Imported(wasm.KindTable))
 	w.stack = w.fuel + 1
-	if err := w.clampTables(); err != nil {
+	if err := w.lookAtTables(); err != nil {
+		return err
+	}
+	w.clampTables()
+	if err := w.findDemands(); err != nil {
 		return err
 	}
 	code, err := w.code()
@@ -242,20 +278,7 @@ func (w *rewriter) typeIndex(t wasm.FunctionType) uint32 {
 
 // clampTables gives every table a maximum: its own size if no code grows it,
 // else what is left of the limit, divided among those that grow.
-func (w *rewriter) clampTables() error {
-	w.grown = map[uint32]bool{}
-	for _, b := range w.m.Bodies {
-		s := wasm.NewScanner(b.Expression)
-		for s.More() {
-			i, err := s.Next()
-			if err != nil {
-				return err
-			}
-			if i.Op == wasm.OpTableGrow {
-				w.grown[i.Index] = true
-			}
-		}
-	}
+func (w *rewriter) clampTables() {
 	sum := uint64(0)
 	for _, t := range w.m.Tables {
 		sum += uint64(t.Min)
@@ -274,7 +297,6 @@ func (w *rewriter) clampTables() error {
 		}
 		w.tableMax = append(w.tableMax, most)
 	}
-	return nil
 }
 
 func (w *rewriter) tables() []byte {
@@ -378,6 +400,10 @@ func (w *rewriter) elements() ([]byte, error) {
 		flag := uint32(0)
 		if s.Items != nil {
 			flag = 4
+		}
+		if w.demands[s.Table] != nil && s.Mode == wasm.Active {
+			// Its index and its functions remain declared.
+			s.Mode = wasm.Declarative
 		}
 		switch s.Mode {
 		case wasm.Active:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -15,12 +16,20 @@ import (
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
-func shapes(t testing.TB) *wasm.Module {
+func shapes(t testing.TB) *wasm.Module { return testModule(t, "shapes") }
+
+// testModule returns a module of testdata.
+func testModule(t testing.TB, name string) *wasm.Module {
 	t.Helper()
-	data, err := os.ReadFile("testdata/shapes.wasm")
+	data, err := os.ReadFile("testdata/" + name + ".wasm")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return decode(t, data)
+}
+
+func decode(t testing.TB, data []byte) *wasm.Module {
+	t.Helper()
 	m, err := wasm.Decode(data)
 	if err != nil {
 		t.Fatal(err)
@@ -33,35 +42,52 @@ func shapes(t testing.TB) *wasm.Module {
 
 var limits = meter.Limits{TableElements: 50, StackBytes: 1 << 20, Slice: 1 << 40}
 
-// metered is an instance of a rewritten module.
-type metered struct {
-	api.Module
-	ticks int
-}
-
-func instantiate(t testing.TB, m *wasm.Module, l meter.Limits) *metered {
+func rewrite(t testing.TB, m *wasm.Module, l meter.Limits) []byte {
 	t.Helper()
 	rewritten, err := meter.Rewrite(m, l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &metered{}
-	runtime := wazero.NewRuntimeWithConfig(t.Context(), wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2))
-	t.Cleanup(func() { runtime.Close(context.Background()) })
+	return rewritten
+}
+
+// metered is an instance of a rewritten module.
+type metered struct {
+	api.Module
+	runtime wazero.Runtime
+	ticks   int
+}
+
+func instantiate(t testing.TB, m *wasm.Module, l meter.Limits) *metered {
+	t.Helper()
+	i := start(t, rewrite(t, m, l), l.Slice)
+	t.Cleanup(func() { i.runtime.Close(context.Background()) })
+	return i
+}
+
+// start instantiates a module, rewritten or not, with the slices that tick
+// grants. Its runtime is the caller's to close.
+func start(t testing.TB, data []byte, slice int64) *metered {
+	t.Helper()
+	i := &metered{runtime: wazero.NewRuntimeWithConfig(t.Context(), wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2))}
 	for _, err := range []error{
-		host(t, runtime, meter.Module, meter.Tick, func(left int64) int64 {
+		host(t, i.runtime, meter.Module, meter.Tick, func(left int64) int64 {
 			if i.ticks++; left == meter.Overflow {
 				panic(errors.New("overflow"))
 			}
-			return left + l.Slice
+			return left + slice
 		}),
-		host(t, runtime, "env", "call", func(v int32) int32 { return v * 2 }),
+		host(t, i.runtime, "env", "call", func(v int32) int32 { return v * 2 }),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if i.Module, err = runtime.Instantiate(t.Context(), rewritten); err != nil {
+	_, err := i.runtime.InstantiateWithConfig(t.Context(), globals(), wazero.NewModuleConfig().WithName("globals"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i.Module, err = i.runtime.Instantiate(t.Context(), data); err != nil {
 		t.Fatal(err)
 	}
 	return i
@@ -82,31 +108,23 @@ func (i *metered) call(t testing.TB, name string, args ...uint64) ([]uint64, int
 	return results, int64(before - i.ExportedGlobal(meter.Fuel).Get())
 }
 
-// What the cache keeps bears meter.Version: when this digest changes, raise the
-// version and record the new digest.
+// What the cache keeps bears meter.Version: when one of these digests changes,
+// raise the version and record the new ones.
 func TestVersionNamesWhatRewritingReturns(t *testing.T) {
-	rewritten, err := meter.Rewrite(shapes(t), limits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const version, digest = 4, "767addab6a4366357072899ef68a175b931ca8fc594e3dc7924c4ebab5ffbe3b"
-	if got := fmt.Sprintf("%x", sha256.Sum256(rewritten)); got != digest || meter.Version != version {
-		t.Errorf("version %d returns %s; recorded are version %d and %s", meter.Version, got, version, digest)
+	const version = 5
+	for name, digest := range map[string]string{
+		"shapes": "767addab6a4366357072899ef68a175b931ca8fc594e3dc7924c4ebab5ffbe3b",
+		"demand": "f332c018d67af2e2c447fdfd316a2661214f0ca6a3614cb53929a16e7dbee643",
+	} {
+		rewritten := rewrite(t, testModule(t, name), limits)
+		if got := fmt.Sprintf("%x", sha256.Sum256(rewritten)); got != digest || meter.Version != version {
+			t.Errorf("version %d returns %s for %s; recorded are version %d and %s", meter.Version, got, name, version, digest)
+		}
 	}
 }
 
 func TestRewrittenModuleIsValidAndTheSame(t *testing.T) {
-	rewritten, err := meter.Rewrite(shapes(t), limits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := wasm.Decode(rewritten)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	m := decode(t, rewrite(t, shapes(t), limits))
 	if m.Start != nil {
 		t.Error("the start section is still there")
 	}
@@ -195,42 +213,37 @@ func TestDeepCallsOverflow(t *testing.T) {
 // index that was out of range before is refused by validation, which comes
 // first.
 func TestNoOriginalIndexReachesWhatIsAdded(t *testing.T) {
-	// Each body ends with unreachable, so that only the index decides.
-	body := func(code ...byte) []byte { return append(append([]byte{0}, code...), 0x00, 0x0b) }
-	for _, test := range []struct {
-		space string
-		body  []byte
-	}{
-		{"global", body(0x23, 2, 0x1a)},
-		{"global, the stack", body(0x23, 3, 0x1a)},
-		{"global, set", body(0x42, 0, 0x24, 2)},
-		{"local", body(0x20, 0, 0x1a)},
-		{"label", body(0x0c, 1)},
-		{"function, moved by tick", body(0x10, 13)},
-		{"function, a helper", body(0x10, 14)},
-		{"function, taken", body(0xd2, 13, 0x1a)},
-		{"type of a call", body(0x41, 0, 0x11, 20, 0)},
-		{"type of a block", body(0x02, 20, 0x0b)},
-		{"table", body(0x41, 0, 0x25, 2, 0x1a)},
-		{"data segment", body(0xfc, 9, 2)},
-		{"element segment", body(0xfc, 13, 2)},
-	} {
-		t.Run(test.space, func(t *testing.T) {
-			m := shapes(t)
-			code := wasm.AppendU32(nil, uint32(len(m.Bodies)))
-			code = append(wasm.AppendU32(code, uint32(len(test.body))), test.body...)
-			for range m.Bodies[1:] {
-				code = append(code, 3, 0, 0x00, 0x0b)
+	for _, name := range []string{"shapes", "demand"} {
+		m, after := testModule(t, name), decode(t, rewrite(t, testModule(t, name), limits))
+		functions := func(m *wasm.Module) int { return m.Imported(wasm.KindFunction) + len(m.Functions) }
+		params := len(m.Types[m.Functions[0]].Params)
+		for _, space := range []struct {
+			name string
+			// from is the first index that rewriting adds, to the one after the
+			// last.
+			from, to int
+			// uses are instructions before and after the index.
+			uses [][2][]byte
+		}{
+			{"global", len(m.Globals), len(after.Globals), [][2][]byte{{{0x23}, {0x1a}}, {{0x42, 0, 0x24}, nil}}},
+			{"local", params, params + 3, [][2][]byte{{{0x20}, {0x1a}}, {{0x41, 0, 0x21}, nil}, {{0x41, 0, 0x22}, {0x1a}}}},
+			{"label", 1, 2, [][2][]byte{{{0x0c}, nil}, {{0x41, 0, 0x0d}, nil}}},
+			{"function", functions(m), functions(after), [][2][]byte{{{0x10}, nil}, {{0xd2}, {0x1a}}}},
+			{"type", len(m.Types), len(after.Types), [][2][]byte{{{0x41, 0, 0x11}, {0}}, {{0x02}, {0x0b}}}},
+			{"table", len(m.Tables), len(m.Tables) + 1, [][2][]byte{{{0x41, 0, 0x25}, {0x1a}}, {{0x41, 0, 0x11, 0}, nil}}},
+			{"data segment", len(m.Data), len(m.Data) + 1, [][2][]byte{{{0xfc, 9}, nil}}},
+			{"element segment", len(m.Elements), len(m.Elements) + 1, [][2][]byte{{{0xfc, 13}, nil}}},
+		} {
+			for index := space.from; index < space.to; index++ {
+				for n, use := range space.uses {
+					// The body ends with unreachable, so that only the index decides.
+					code := append(wasm.AppendU32(slices.Clone(use[0]), uint32(index)), use[1]...)
+					if err := withBody(t, name, append(code, 0x00, 0x0b)).Validate(); err == nil {
+						t.Errorf("%s: %s %d, use %d is not refused", name, space.name, index, n)
+					}
+				}
 			}
-			m.Replace(wasm.SectionCode, code)
-			again, err := wasm.Decode(m.Encode())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := again.Validate(); !errors.Is(err, wasm.ErrInvalid) {
-				t.Errorf("got %v", err)
-			}
-		})
+		}
 	}
 	for _, name := range []string{meter.Fuel, meter.Stack, meter.Start, meter.Prefix + "anything"} {
 		m := shapes(t)
@@ -243,14 +256,26 @@ func TestNoOriginalIndexReachesWhatIsAdded(t *testing.T) {
 	}
 }
 
+// withBody is a module of testdata with another body of its first function.
+func withBody(t testing.TB, name string, expression []byte) *wasm.Module {
+	t.Helper()
+	m := testModule(t, name)
+	all := slices.Repeat([][]byte{{0x00, 0x0b}}, len(m.Bodies))
+	all[0] = expression
+	m.Replace(wasm.SectionCode, bodies(all...))
+	again, err := wasm.Decode(m.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
 // FuzzRewrite holds what every valid module must keep: what is rewritten is
 // valid too.
 func FuzzRewrite(f *testing.F) {
-	data, err := os.ReadFile("testdata/shapes.wasm")
-	if err != nil {
-		f.Fatal(err)
+	for _, name := range []string{"shapes", "demand"} {
+		f.Add(testModule(f, name).Encode())
 	}
-	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := wasm.Decode(data)
 		if err != nil || m.Validate() != nil {
