@@ -17,7 +17,6 @@ import (
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
-	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
 )
 
