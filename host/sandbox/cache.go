@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"golang.org/x/sys/cpu"
 )
 
 // cache keeps compiled modules on disk, a directory per digest:
@@ -92,6 +93,9 @@ func lockEntry(dir string) (*flock.Flock, error) {
 type stage struct {
 	dir  string
 	lock *flock.Flock
+	// engine names the engine and the processor: what one compiled is of no use
+	// to another.
+	engine string
 
 	mu sync.Mutex
 	// files counts who needs a file to be there; guarded by mu. Folders for several
@@ -120,6 +124,17 @@ func (c *cache) newStage() (*stage, error) {
 		return nil, err
 	}
 	return &stage{dir: dir, lock: lock, files: map[string]int{}}, nil
+}
+
+// findEngine looks at what the engine has made of the stage: it tells its version
+// only by the name of its folder.
+func (s *stage) findEngine() error {
+	found, err := filepath.Glob(filepath.Join(s.dir, "wazero-*"))
+	if err != nil || len(found) != 1 {
+		return fmt.Errorf("find out the engine's version: %d folders in %s, %w", len(found), s.dir, err)
+	}
+	s.engine = fmt.Sprintf("%s %v %v", filepath.Base(found[0]), cpu.X86, cpu.ARM64)
+	return nil
 }
 
 func (s *stage) close() error { return errors.Join(s.lock.Unlock(), os.RemoveAll(s.dir)) }

@@ -11,13 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
-	"golang.org/x/sys/cpu"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
@@ -57,27 +55,6 @@ func withWorkers(ctx context.Context) context.Context {
 	return experimental.WithCompilationWorkers(ctx, min(runtime.GOMAXPROCS(0), 4))
 }
 
-// engineVersion names the engine and the processor: what one compiled is of no
-// use to another. The engine tells its version only by the name of the folder
-// that it makes.
-var engineVersion = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "glovebox-engine-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir)
-	cache, err := wazero.NewCompilationCacheWithDir(dir)
-	if err != nil {
-		return "", err
-	}
-	defer cache.Close(context.Background())
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		return "", fmt.Errorf("find out the engine's version: %d folders, %w", len(entries), err)
-	}
-	return fmt.Sprintf("%s %v %v", entries[0].Name(), cpu.X86, cpu.ARM64), nil
-})
-
 // compiledFolder is a folder in a cache entry:
 //
 //	<key>/wazero-…/…    the engine's file
@@ -102,15 +79,11 @@ type seal struct {
 }
 
 // folder is the place of what is compiled from a module, by the digest of its code.
-func (c *cache) folder(code string, limits abi.Limits, images bool) (compiledFolder, error) {
-	engine, err := engineVersion()
-	if err != nil {
-		return compiledFolder{}, err
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d %d %d\n%s\n%d %d %d %v", code, meter.Version, joining, imageVersion, engine,
-		limits.TableElements, limits.StackBytes, limits.MemoryBytes, images))
+func (e *Engine) folder(code string, limits abi.Limits) compiledFolder {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d %d %d\n%s\n%d %d %d %v", code, meter.Version, joining, imageVersion, e.stage.engine,
+		limits.TableElements, limits.StackBytes, limits.MemoryBytes, e.config.Images != ImagesOff))
 	name := filepath.Join(entryName(code), hex.EncodeToString(sum[:16]))
-	return compiledFolder{path: filepath.Join(c.dir, name), name: filepath.ToSlash(name)}, nil
+	return compiledFolder{path: filepath.Join(e.cache.dir, name), name: filepath.ToSlash(name)}
 }
 
 const (

@@ -130,6 +130,9 @@ func (e *Engine) boot(ctx context.Context) (err error) {
 	if e.compiled, err = wazero.NewCompilationCacheWithDir(e.stage.dir); err != nil {
 		return err
 	}
+	if err := e.stage.findEngine(); err != nil {
+		return err
+	}
 	e.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(e.compiled))
 	if err := instantiateWASI(ctx, e.runtime); err != nil {
 		return err
@@ -260,10 +263,7 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 	// Custom sections, the manifest among them, do not reach the engine: modules
 	// that differ in them alone are one program.
 	code := Digest(decoded.Bare())
-	folder, err := e.cache.folder(code, m.limits, e.config.Images != ImagesOff)
-	if err != nil {
-		return err
-	}
+	folder := e.folder(code, m.limits)
 	m.key = folder.path
 	m.program, err = e.share(ctx, m.key, func(p *program) error {
 		lock, err := e.cache.acquire(code)

@@ -59,6 +59,25 @@ type inspection struct {
 	Signature *signatureSummary `json:"signature,omitempty"`
 	Admitted  bool              `json:"admitted"`
 	Refusal   string            `json:"refusal,omitempty"`
+	// Image is absent if the module is not admitted.
+	Image *imageSummary `json:"image,omitempty"`
+}
+
+// imageSummary tells whether queries can begin from an image of the module.
+type imageSummary struct {
+	Carried bool   `json:"carried"`
+	Reason  string `json:"reason,omitempty"`
+	Warms   bool   `json:"warms"`
+}
+
+func (i imageSummary) String() string {
+	switch {
+	case !i.Carried:
+		return "no, each query begins from nothing: " + i.Reason
+	case i.Warms:
+		return "yes, warmed up"
+	}
+	return "yes"
 }
 
 type permission struct {
@@ -218,6 +237,8 @@ func inspect(module []byte) (inspection, error) {
 	}
 	if seen.Admitted = refusal == nil; refusal != nil {
 		seen.Refusal = plain(refusal.Error())
+	} else {
+		seen.Image = &imageSummary{Carried: outline.NoImage == "", Reason: outline.NoImage, Warms: outline.Warms}
 	}
 	return seen, nil
 }
@@ -277,6 +298,9 @@ func (a *app) printInspection(s inspection) {
 	}
 	if s.Admitted {
 		a.printf("admitted    yes\n")
+		if s.Image != nil {
+			a.printf("image       %s\n", s.Image)
+		}
 	} else {
 		a.printf("admitted    no: %s\n", s.Refusal)
 	}
