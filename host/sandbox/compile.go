@@ -1,10 +1,12 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -42,9 +44,18 @@ func CompileInto(ctx context.Context, dir string, module []byte) error {
 	engine := wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(cache))
 	defer engine.Close(ctx)
 	if _, err := engine.CompileModule(withWorkers(ctx), module); err != nil {
-		return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
+		return notCompiled(err)
 	}
 	return nil
+}
+
+// notCompiled is why the engine has not compiled a module, or not loaded what was
+// compiled: the machine's fault, or the module's.
+func notCompiled(err error) error {
+	if fault, ok := errors.AsType[*fs.PathError](err); ok {
+		return &abi.Error{Kind: abi.KindUnavailable, Text: "keep the compiled module: make room for the compilation cache, or see that it can be written", Err: fault}
+	}
+	return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
 }
 
 func runtimeConfig() wazero.RuntimeConfig {
@@ -59,7 +70,7 @@ func withWorkers(ctx context.Context) context.Context {
 //
 //	<key>/wazero-…/…    the engine's file
 //	<key>/module.wasm   the admitted module that it was compiled from
-//	<key>/seal.json     written last: what the module is, and the digests of both
+//	<key>/seal          written last: what the module is, and the digests of both
 //	<key>/image         what instances begin from, if there is one
 //
 // The key says for which limits, engine and rewriting it was made.
@@ -87,7 +98,7 @@ func (e *Engine) folder(code string, limits abi.Limits) compiledFolder {
 }
 
 const (
-	sealFile   = "seal.json"
+	sealFile   = "seal"
 	moduleFile = "module.wasm"
 	imageFile  = "image"
 )
@@ -95,7 +106,7 @@ const (
 // read returns what was admitted; not ok if the folder is not whole, or not what
 // this process or another of the same user wrote there.
 func (f compiledFolder) read() (a admitted, ok bool) {
-	data, err := readOwn(filepath.Join(f.path, sealFile))
+	data, err := readVouched(filepath.Join(f.path, sealFile))
 	if err != nil {
 		return a, false
 	}
@@ -115,15 +126,40 @@ func (f compiledFolder) read() (a admitted, ok bool) {
 	return s.admitted, len(s.Calls) > 0
 }
 
-// readOwn reads a file that nobody else can write.
+// vouched is the content of a file that begins with its own digest, on a line:
+//
+//	sha256:<64 hexadecimal digits>\n
+//	<content>
+func vouched(content []byte) []byte { return append([]byte(Digest(content)+"\n"), content...) }
+
+// readVouched reads a file's content if it is what was vouched for.
+func readVouched(path string) ([]byte, error) {
+	data, err := readOwn(path)
+	if err != nil {
+		return nil, err
+	}
+	digest, content, _ := bytes.Cut(data, []byte("\n"))
+	if Digest(content) != string(digest) {
+		return nil, fmt.Errorf("%s is not whole", path)
+	}
+	return content, nil
+}
+
+// readOwn reads a regular file that nobody else can write.
 func readOwn(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
+	if info, err = file.Stat(); err != nil {
 		return nil, err
 	}
 	if writableByOthers(info) || ofAnother(info) {
@@ -172,7 +208,7 @@ func (f compiledFolder) write(a admitted, compile func(dir string) error) error 
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(making, sealFile), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(making, sealFile), vouched(data), 0o600); err != nil {
 		return err
 	}
 	// A folder that is not whole, or that another process has just made, gives

@@ -245,7 +245,7 @@ func (p *program) takeImage(ctx context.Context, e *Engine, limits abi.Limits, d
 			break
 		}
 		for _, name := range step.calls {
-			if _, err := instance.ExportedFunction(name).Call(guest); err != nil {
+			if _, err := callExport(guest, instance, name); err != nil {
 				if ctx.Err() != nil {
 					return nil, c.explain(ctx, limited, err)
 				}

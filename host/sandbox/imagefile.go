@@ -15,9 +15,8 @@ import (
 // imageVersion changes with the file's format and with what an image is taken of.
 const imageVersion = 1
 
-// An image's file is three parts, one after the other:
+// An image's file is vouched for, and its content is two parts:
 //
-//	sha256:<64 hexadecimal digits>\n   of all that follows
 //	{"Name": …, "Stage": …, …}\n       an imageHeader
 //	<pages>                            those of Runs, 4 KiB each, in order
 //
@@ -40,7 +39,7 @@ func (f compiledFolder) writeImage(i *image) error {
 		return err
 	}
 	defer os.Remove(file.Name())
-	_, err = file.Write(append([]byte(Digest(rest)+"\n"), rest...))
+	_, err = file.Write(vouched(rest))
 	if closed := file.Close(); err == nil {
 		err = closed
 	}
@@ -53,13 +52,9 @@ func (f compiledFolder) writeImage(i *image) error {
 // readImage returns the image of a program that was loaded from the folder.
 func (f compiledFolder) readImage(p *program, limits abi.Limits) (*image, error) {
 	path := filepath.Join(f.path, imageFile)
-	data, err := readOwn(path)
+	rest, err := readVouched(path)
 	if err != nil {
 		return nil, err
-	}
-	digest, rest, _ := bytes.Cut(data, []byte("\n"))
-	if Digest(rest) != string(digest) {
-		return nil, fmt.Errorf("%s is not whole", path)
 	}
 	encoded, content, _ := bytes.Cut(rest, []byte("\n"))
 	var header imageHeader
@@ -86,10 +81,13 @@ func (i *image) fits(p *program, limits abi.Limits) bool {
 		}
 		at = r.end()
 	}
-	begun := len(p.calls) - 1
-	if i.Stage == StageData {
-		begun = 0
+	calls := p.calls[len(p.calls)-1:]
+	switch {
+	case i.Stage == StageData:
+		calls = p.calls
+	case i.Stage == StageInitialised, i.Stage == StageWarmed && len(p.warm) > 0:
+	default:
+		return false
 	}
-	return int64(len(i.content)) == i.bytes() &&
-		slices.Equal(i.Calls, p.calls[begun:]) && len(i.Globals) == len(p.globals)
+	return int64(len(i.content)) == i.bytes() && slices.Equal(i.Calls, calls) && len(i.Globals) == len(p.globals)
 }

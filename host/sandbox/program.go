@@ -120,7 +120,7 @@ func (p *program) open(ctx context.Context, e *Engine, folder compiledFolder, a 
 	}
 	defer remove()
 	if p.compiled, err = e.runtime.CompileModule(ctx, a.module); err != nil {
-		return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
+		return notCompiled(err)
 	}
 	// An explicit source of chance: the engine's own is seeded per instance.
 	p.config = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader)

@@ -399,6 +399,9 @@ func (c *call) instantiate(ctx context.Context) (instance api.Module, leave func
 func (c *call) resume(instance api.Module) error {
 	from := c.module.program.image
 	if from.Size > c.memory.size {
+		if !c.memory.begun {
+			return errors.New("image: the module has no memory")
+		}
 		if _, ok := instance.Memory().Grow(uint32((from.Size - c.memory.size) / wasm.PageBytes)); !ok {
 			return errNoMemory
 		}
@@ -413,17 +416,25 @@ func (c *call) resume(instance api.Module) error {
 	return nil
 }
 
+func callExport(ctx context.Context, instance api.Module, name string) ([]uint64, error) {
+	export := instance.ExportedFunction(name)
+	if export == nil {
+		return nil, fmt.Errorf("the module exports no function %q", name)
+	}
+	return export.Call(ctx)
+}
+
 // enter calls the module's exports in order.
 func (c *call) enter(ctx context.Context, instance api.Module, calls []string) error {
 	var results []uint64
 	var err error
 	for _, name := range calls {
-		if results, err = instance.ExportedFunction(name).Call(ctx); err != nil {
+		if results, err = callExport(ctx, instance, name); err != nil {
 			break
 		}
 	}
 	if c.module.program.profile == ProfileReactor {
-		if err == nil && int32(results[0]) != 0 && !c.failed {
+		if err == nil && len(results) == 1 && int32(results[0]) != 0 && !c.failed {
 			err = c.module.errorf(abi.KindHandFailed, "failed with status %d", int32(results[0]))
 		}
 		return err
