@@ -37,7 +37,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure only one of: fresh, metering, deadline")
+	flag.StringVar(&o.only, "only", "", "measure only one of: fresh, metering, deadline, tables")
 	flag.StringVar(&o.guests, "guests", "", "languages of the trivial hand, separated by commas; empty means all")
 	flag.DurationVar(&o.budget, "time", 5*time.Second, "time for the latencies, and for the throughputs, of one guest in all hosts")
 	flag.IntVar(&o.block, "block", 30, "queries that one host answers before it is another's turn")
@@ -59,6 +59,7 @@ var sections = []struct {
 	{"fresh", printFresh},
 	{"metering", printMetering},
 	{"deadline", printDeadline},
+	{"tables", printTables},
 }
 
 func measure(ctx context.Context, w io.Writer, o options) error {
@@ -183,7 +184,7 @@ func printMetering(ctx context.Context, w io.Writer, _ options) error {
 		if err != nil {
 			return err
 		}
-		if columns[s.language], err = kernelCosts(ctx, module); err != nil {
+		if columns[s.language], err = kernelCosts(ctx, module, schemes); err != nil {
 			return fmt.Errorf("%s: %w", s.language, err)
 		}
 		for _, scheme := range schemes[1:] {

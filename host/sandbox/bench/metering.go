@@ -143,8 +143,8 @@ func (k kernelInstance) repetitions(ctx context.Context, kernel string, target t
 	}
 }
 
-// kernelCost is how much longer a kernel takes under each scheme than under
-// none, in the order of schemes.
+// kernelCost is how much longer a kernel takes under each scheme than under the
+// first.
 type kernelCost struct {
 	kernel string
 	ratios []float64
@@ -158,10 +158,11 @@ const (
 	interruptedRounds = 9
 )
 
-// kernelCosts runs every kernel of a module under every scheme in turns and
+// kernelCosts runs every kernel of a module under every scheme in turns, the
+// first being what the others are held against, and
 // compares the fastest rounds: the work is the same in each, and whatever else
 // the machine does can only add to it.
-func kernelCosts(ctx context.Context, module []byte) (costs []kernelCost, err error) {
+func kernelCosts(ctx context.Context, module []byte, schemes []scheme) (costs []kernelCost, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
 	var instances []kernelInstance

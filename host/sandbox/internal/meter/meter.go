@@ -12,7 +12,7 @@
 //
 // The engine makes a reference of its own for each element of a table whenever
 // a module is instantiated. A program in Go has thousands, of which a query
-// calls a tenth. So a table that holds more than Limits.EagerElements, that only
+// calls a hundred. So a table that holds more than Limits.EagerElements, that only
 // the module knows and that its code does nothing to but call through it and ask
 // for its size, begins with nulls: its active segments become declarative, which
 // leaves their indices and what they declare as they were. Before each call
