@@ -23,25 +23,58 @@ func TestWhichTablesAreFilledOnDemand(t *testing.T) {
 	}{{0, []uint32{sparse, small}}, {1, []uint32{sparse, small}}, {2, []uint32{sparse}}, {7, []uint32{sparse}}, {8, nil}, {math.MaxUint32, nil}} {
 		l := limits
 		l.EagerElements = test.eager
-		if got := onDemand(t, rewrite(t, testModule(t, "demand"), l)); !slices.Equal(got, test.demand) {
+		if got := onDemand(t, testModule(t, "demand"), decode(t, rewrite(t, testModule(t, "demand"), l))); !slices.Equal(got, test.demand) {
 			t.Errorf("with a limit of %d the tables %v are filled on demand, want %v", test.eager, got, test.demand)
 		}
 	}
 }
 
-// onDemand returns the tables of a rewritten module that its code fills.
-func onDemand(t testing.TB, rewritten []byte) (tables []uint32) {
+// onDemand returns the tables whose segments rewriting has made declarative. It
+// fails the test if anything but calls and their size is wanted of one.
+func onDemand(t testing.TB, original, rewritten *wasm.Module) (tables []uint32) {
 	t.Helper()
-	m := decode(t, rewritten)
-	for _, b := range m.Bodies {
+	for n, s := range original.Elements {
+		after := rewritten.Elements[n]
+		if s.Mode == after.Mode {
+			continue
+		}
+		if s.Mode != wasm.Active || after.Mode != wasm.Declarative || len(after.Functions) != len(s.Functions) || len(after.Items) != len(s.Items) {
+			t.Fatalf("segment %d of mode %d has become one of mode %d", n, s.Mode, after.Mode)
+		}
+		if !slices.Contains(tables, s.Table) {
+			tables = append(tables, s.Table)
+		}
+	}
+	refuse := func(table uint32, use string) {
+		if slices.Contains(tables, table) {
+			t.Fatalf("table %d is filled on demand in spite of %s", table, use)
+		}
+	}
+	for n, s := range rewritten.Elements {
+		if s.Mode == wasm.Active {
+			refuse(s.Table, fmt.Sprintf("segment %d", n))
+		}
+	}
+	for _, e := range original.Exports {
+		if e.Kind == wasm.KindTable {
+			refuse(e.Index, "an export")
+		}
+	}
+	for _, b := range original.Bodies {
 		s := wasm.NewScanner(b.Expression)
 		for s.More() {
 			i, err := s.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i.Op == wasm.OpTableSet && !slices.Contains(tables, i.Index) {
-				tables = append(tables, i.Index)
+			switch i.Op {
+			case wasm.OpTableGet, wasm.OpTableSet, wasm.OpTableFill, wasm.OpTableGrow:
+				refuse(i.Index, "an instruction")
+			case wasm.OpTableCopy:
+				refuse(i.Index, "a copy to it")
+				refuse(i.Index2, "a copy from it")
+			case wasm.OpTableInit:
+				refuse(i.Index2, "a segment copied to it")
 			}
 		}
 	}
@@ -70,7 +103,7 @@ func TestDemandIsBounded(t *testing.T) {
 			b.section(wasm.SectionElement, append(wasm.AppendU32([]byte{1, 0, byte(wasm.OpI32Const), 0, byte(wasm.OpEnd)}, uint32(test.elements)),
 				slices.Repeat([]byte{function}, test.elements)...))
 			b.section(wasm.SectionCode, bodies(append(slices.Repeat([]byte{byte(wasm.OpI32Const), 0, call, 0, 0}, test.calls), byte(wasm.OpEnd))))
-			if got := onDemand(t, rewrite(t, decode(t, b.module()), limits)); len(got) > 0 != test.demand {
+			if got := onDemand(t, decode(t, b.module()), decode(t, rewrite(t, decode(t, b.module()), limits))); len(got) > 0 != test.demand {
 				t.Errorf("filled on demand: %v", got)
 			}
 		})
@@ -162,7 +195,10 @@ func compare(t testing.TB, data []byte, calls []tableCall, seen map[string]int) 
 	eager.EagerElements = math.MaxUint32
 	filled := rewrite(t, decode(t, data), demand)
 	before := rewrite(t, decode(t, data), eager)
-	demands = len(onDemand(t, filled)) - len(onDemand(t, before))
+	if tables := onDemand(t, decode(t, data), decode(t, before)); len(tables) > 0 {
+		t.Fatalf("%v are filled on demand whatever they hold", tables)
+	}
+	demands = len(onDemand(t, decode(t, data), decode(t, filled)))
 	one, two, three := start(t, data, 0), start(t, before, eager.Slice), start(t, filled, demand.Slice)
 	defer func() {
 		for _, i := range []*metered{one, two, three} {
@@ -172,9 +208,9 @@ func compare(t testing.TB, data []byte, calls []tableCall, seen map[string]int) 
 	for _, c := range calls {
 		want, trap := one.end(t, c)
 		seen[trap]++
-		for name, i := range map[string]*metered{"at once": two, "on demand": three} {
+		for n, i := range []*metered{two, three} {
 			if got, ended := i.end(t, c); fmt.Sprint(got) != fmt.Sprint(want) || ended != trap {
-				t.Fatalf("%s %v: %v, %q with tables filled %s; %v, %q in the original\n%x", c.export, c.args, got, ended, name, want, trap, data)
+				t.Fatalf("%s %v: %v, %q with tables filled %s; %v, %q in the original\n%x", c.export, c.args, got, ended, [2]string{"at once", "on demand"}[n], want, trap, data)
 			}
 		}
 		for _, global := range []string{meter.Fuel, meter.Stack} {
@@ -295,7 +331,7 @@ func (s *script) module() []byte {
 	for range segments {
 		table := s.pick(tables)
 		kinds = append(kinds, references[table])
-		mode := [16]wasm.SegmentMode{wasm.Passive, wasm.Declarative}[s.pick(16)]
+		mode := [10]wasm.SegmentMode{wasm.Passive, wasm.Declarative}[s.pick(10)]
 		size := s.pick(1 + sizes[table])
 		place := []byte{0x41}
 		switch at := s.pick(1 + sizes[table] - size); {
