@@ -17,16 +17,19 @@ const (
 	// leafShift is how many elements one function puts into a table, as a
 	// shift: no body is long, however many there are.
 	leafShift = 6
-	// maxDemand bounds the elements of all tables that are filled on demand.
-	// Each is 60 bytes of code, which take 5 µs to compile. The largest hand in Go
-	// seen has 3,306.
-	maxDemand = 1 << 14
 	// maxTable bounds the size of a table that is filled on demand.
 	maxTable = 1 << 16
-	// maxDemandCalls is how many calls through such a table one body may have.
-	// Each gets two basic blocks more, in which the engine's compiler is
-	// quadratic. Go's bodies have 16 at most.
-	maxDemandCalls = 256
+	// What is added for all tables of a module takes at most some 0.15 s to
+	// compile: maxElements bounds their elements, each of which is 60 bytes of
+	// code and takes 5 µs, and maxCalls the calls through them, which take 10 µs
+	// more each. A program in Go with net/http, html/template and encoding/xml has
+	// 9,053 and 2,873.
+	maxElements = 1 << 14
+	maxCalls    = 1 << 13
+	// maxBodyCalls is how many of the calls one body may have: each gets two
+	// basic blocks more, in which the engine's compiler is quadratic. Go's have
+	// 24 at most.
+	maxBodyCalls = 64
 )
 
 // demand is a table that is filled on demand.
@@ -45,19 +48,20 @@ func (w *rewriter) demandOf(i *wasm.Instruction) *demand {
 	return w.demands[i.Index2]
 }
 
-// lookAtTables finds the tables that the code grows, and those that must hold
-// from the start what they hold: they are read or written, from outside maybe,
-// or there are too many calls through them in one body.
+// lookAtTables finds the tables that the code grows and how many calls through
+// each it has, and the tables that must hold from the start what they hold: they
+// are read or written, from outside maybe, or there are too many calls through
+// them in one body.
 func (w *rewriter) lookAtTables() error {
-	w.grown, w.eager = map[uint32]bool{}, map[uint32]bool{}
+	w.grown, w.eager, w.calls = map[uint32]bool{}, map[uint32]bool{}, map[uint32]int{}
 	for _, e := range w.m.Exports {
 		if e.Kind == wasm.KindTable {
 			w.eager[e.Index] = true
 		}
 	}
-	calls := map[uint32]int{}
+	inBody := map[uint32]int{}
 	for _, b := range w.m.Bodies {
-		clear(calls)
+		clear(inBody)
 		s := wasm.NewScanner(b.Expression)
 		for s.More() {
 			i, err := s.Next()
@@ -74,7 +78,8 @@ func (w *rewriter) lookAtTables() error {
 			case wasm.OpTableInit:
 				w.eager[i.Index2] = true
 			case wasm.OpCallIndirect:
-				if calls[i.Index2]++; calls[i.Index2] > maxDemandCalls {
+				w.calls[i.Index2]++
+				if inBody[i.Index2]++; inBody[i.Index2] > maxBodyCalls {
 					w.eager[i.Index2] = true
 				}
 			}
@@ -123,7 +128,7 @@ func (w *rewriter) findDemands() error {
 			content[i] = function
 		}
 	}
-	left := maxDemand
+	elements, calls := maxElements, maxCalls
 	for n, content := range contents {
 		table := w.importedTables + uint32(n)
 		first := slices.IndexFunc(content, func(f uint32) bool { return f != 0 })
@@ -137,8 +142,8 @@ func (w *rewriter) findDemands() error {
 			}
 		}
 		content = content[first : last+1]
-		if held > w.limits.EagerElements && len(content) <= left {
-			left -= len(content)
+		if held > w.limits.EagerElements && len(content) <= elements && w.calls[table] <= calls {
+			elements, calls = elements-len(content), calls-w.calls[table]
 			w.demands[table] = &demand{functions: content, first: uint32(first)}
 		}
 	}

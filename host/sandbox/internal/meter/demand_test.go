@@ -87,22 +87,24 @@ func onDemand(t testing.TB, original, rewritten *wasm.Module) (tables []uint32) 
 func TestDemandIsBounded(t *testing.T) {
 	const function, call = 0x00, 0x11
 	for _, test := range []struct {
-		name            string
-		elements, calls int
-		demand          bool
+		name                    string
+		elements, calls, bodies int
+		demand                  bool
 	}{
-		{"at the bounds", 1 << 14, 256, true},
-		{"too many elements", 1<<14 + 1, 1, false},
-		{"too many calls", 10, 257, false},
+		{"at the bounds", 1 << 14, 64, 128, true},
+		{"too many elements", 1<<14 + 1, 1, 1, false},
+		{"too many calls in one body", 10, 65, 1, false},
+		{"too many calls", 10, 64, 129, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := builder{}
 			b.section(wasm.SectionType, []byte{1, 0x60, 0, 0})
-			b.section(wasm.SectionFunction, []byte{1, 0})
+			b.section(wasm.SectionFunction, append(wasm.AppendU32(nil, uint32(test.bodies)), make([]byte, test.bodies)...))
 			b.section(wasm.SectionTable, wasm.AppendU32([]byte{1, byte(wasm.FuncRef), 0}, uint32(test.elements)))
 			b.section(wasm.SectionElement, append(wasm.AppendU32([]byte{1, 0, byte(wasm.OpI32Const), 0, byte(wasm.OpEnd)}, uint32(test.elements)),
 				slices.Repeat([]byte{function}, test.elements)...))
-			b.section(wasm.SectionCode, bodies(append(slices.Repeat([]byte{byte(wasm.OpI32Const), 0, call, 0, 0}, test.calls), byte(wasm.OpEnd))))
+			body := append(slices.Repeat([]byte{byte(wasm.OpI32Const), 0, call, 0, 0}, test.calls), byte(wasm.OpEnd))
+			b.section(wasm.SectionCode, bodies(slices.Repeat([][]byte{body}, test.bodies)...))
 			if got := onDemand(t, decode(t, b.module()), decode(t, rewrite(t, decode(t, b.module()), limits))); len(got) > 0 != test.demand {
 				t.Errorf("filled on demand: %v", got)
 			}

@@ -135,9 +135,11 @@ type rewriter struct {
 	// tableMax are the maxima of the tables that the module defines.
 	tableMax       []uint32
 	importedTables uint32
-	// grown are the tables that the code grows; eager those that cannot be
-	// filled on demand; demands those that are.
+	// grown are the tables that the code grows; calls count the calls through
+	// each; eager are those that cannot be filled on demand; demands those that
+	// are.
 	grown, eager map[uint32]bool
+	calls        map[uint32]int
 	demands      map[uint32]*demand
 	body         bodyRewriter
 }
