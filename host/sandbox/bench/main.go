@@ -184,7 +184,7 @@ func printMetering(ctx context.Context, w io.Writer, _ options) error {
 		if err != nil {
 			return err
 		}
-		if columns[s.language], err = kernelCosts(ctx, module, schemes); err != nil {
+		if columns[s.language], err = kernelCosts(ctx, module, kernels, schemes); err != nil {
 			return fmt.Errorf("%s: %w", s.language, err)
 		}
 		for _, scheme := range schemes[1:] {

@@ -158,11 +158,11 @@ const (
 	interruptedRounds = 9
 )
 
-// kernelCosts runs every kernel of a module under every scheme in turns, the
-// first being what the others are held against, and
-// compares the fastest rounds: the work is the same in each, and whatever else
-// the machine does can only add to it.
-func kernelCosts(ctx context.Context, module []byte, schemes []scheme) (costs []kernelCost, err error) {
+// kernelCosts runs kernels of a module under every scheme in turns, the first
+// being what the others are held against, and compares the fastest rounds: the
+// work is the same in each, and whatever else the machine does can only add to
+// it.
+func kernelCosts(ctx context.Context, module []byte, kernels []string, schemes []scheme) (costs []kernelCost, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
 	var instances []kernelInstance
