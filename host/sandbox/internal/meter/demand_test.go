@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
 	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
@@ -85,7 +88,6 @@ func onDemand(t testing.TB, original, rewritten *wasm.Module) (tables []uint32) 
 // More than what one module may have is put there by the engine: code for it
 // takes time to compile. So is what many calls of one body look at.
 func TestDemandIsBounded(t *testing.T) {
-	const function, call = 0x00, 0x11
 	for _, test := range []struct {
 		name                    string
 		elements, calls, bodies int
@@ -97,18 +99,59 @@ func TestDemandIsBounded(t *testing.T) {
 		{"too many calls", 10, 64, 129, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := builder{}
-			b.section(wasm.SectionType, []byte{1, 0x60, 0, 0})
-			b.section(wasm.SectionFunction, append(wasm.AppendU32(nil, uint32(test.bodies)), make([]byte, test.bodies)...))
-			b.section(wasm.SectionTable, wasm.AppendU32([]byte{1, byte(wasm.FuncRef), 0}, uint32(test.elements)))
-			b.section(wasm.SectionElement, append(wasm.AppendU32([]byte{1, 0, byte(wasm.OpI32Const), 0, byte(wasm.OpEnd)}, uint32(test.elements)),
-				slices.Repeat([]byte{function}, test.elements)...))
-			body := append(slices.Repeat([]byte{byte(wasm.OpI32Const), 0, call, 0, 0}, test.calls), byte(wasm.OpEnd))
-			b.section(wasm.SectionCode, bodies(slices.Repeat([][]byte{body}, test.bodies)...))
-			if got := onDemand(t, decode(t, b.module()), decode(t, rewrite(t, decode(t, b.module()), limits))); len(got) > 0 != test.demand {
+			data := callers(test.elements, test.calls, test.bodies)
+			if got := onDemand(t, decode(t, data), decode(t, rewrite(t, decode(t, data), limits))); len(got) > 0 != test.demand {
 				t.Errorf("filled on demand: %v", got)
 			}
 		})
+	}
+}
+
+// callers is a module with one table of so many elements, and bodies of nothing
+// but calls through it.
+func callers(elements, calls, count int) []byte {
+	const function = 0
+	b := builder{}
+	b.section(wasm.SectionType, []byte{1, 0x60, 0, 0})
+	b.section(wasm.SectionFunction, append(wasm.AppendU32(nil, uint32(count)), make([]byte, count)...))
+	b.section(wasm.SectionTable, wasm.AppendU32([]byte{1, byte(wasm.FuncRef), 0}, uint32(elements)))
+	b.section(wasm.SectionElement, append(wasm.AppendU32([]byte{1, 0, byte(wasm.OpI32Const), 0, byte(wasm.OpEnd)}, uint32(elements)),
+		slices.Repeat([]byte{function}, elements)...))
+	body := append(slices.Repeat([]byte{byte(wasm.OpI32Const), 0, byte(wasm.OpCallIndirect), 0, 0}, calls), byte(wasm.OpEnd))
+	b.section(wasm.SectionCode, bodies(slices.Repeat([][]byte{body}, count)...))
+	return b.module()
+}
+
+// What filling on demand adds to a compilation at most.
+func BenchmarkCompileTables(b *testing.B) {
+	for _, bounds := range []struct {
+		name                    string
+		elements, calls, bodies int
+	}{
+		{"elements", 1 << 14, 1, 1},
+		{"calls", 17, 64, 128},
+		{"both", 1 << 14, 64, 128},
+	} {
+		data := callers(bounds.elements, bounds.calls, bounds.bodies)
+		for _, filled := range []struct {
+			name  string
+			eager uint32
+		}{{"at-once", math.MaxUint32}, {"on-demand", 0}} {
+			b.Run(bounds.name+"/filled="+filled.name, func(b *testing.B) {
+				l := limits
+				l.EagerElements = filled.eager
+				rewritten := rewrite(b, decode(b, data), l)
+				runtime := wazero.NewRuntimeWithConfig(b.Context(), wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2).WithDebugInfoEnabled(false))
+				defer runtime.Close(context.Background())
+				for b.Loop() {
+					compiled, err := runtime.CompileModule(b.Context(), rewritten)
+					if err != nil {
+						b.Fatal(err)
+					}
+					compiled.Close(b.Context())
+				}
+			})
+		}
 	}
 }
 
