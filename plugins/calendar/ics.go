@@ -291,6 +291,7 @@ func isText(line []byte) bool {
 // parser follows the components of a file.
 type parser struct {
 	lines     lineReader
+	decoder   decoder
 	doc       *document
 	maxWeight int
 	calendar  bool     // a VCALENDAR has begun
@@ -580,7 +581,7 @@ func (p *parser) event() {
 		return
 	}
 	p.doc.weight += liveWeight
-	c, err := decode(string(p.text))
+	c, err := p.decoder.decode(string(p.text))
 	if err != nil {
 		p.doc.fail(err)
 		return
@@ -601,7 +602,7 @@ func (p *parser) timezone() {
 	if p.tooBig || len(p.doc.zones) >= maxZones {
 		return
 	}
-	c, err := decode(string(p.text))
+	c, err := p.decoder.decode(string(p.text))
 	if err != nil {
 		return
 	}
@@ -610,10 +611,17 @@ func (p *parser) timezone() {
 	}
 }
 
+// decoder decodes components.
+type decoder struct {
+	// in is what go-ical reads from: left to itself it takes a new buffer of
+	// 4 KiB for each component.
+	in *bufio.Reader
+}
+
 // decode decodes the text of one component, of which it drops the lines that
 // are malformed.
-func decode(text string) (*ical.Component, error) {
-	if c, err := decodeStrictly(text); err == nil {
+func (d *decoder) decode(text string) (*ical.Component, error) {
+	if c, err := d.strictly(text); err == nil {
 		return c, nil
 	}
 	var good strings.Builder
@@ -626,7 +634,7 @@ func decode(text string) (*ical.Component, error) {
 		if value < 0 || value > maxParameterBytes {
 			continue
 		}
-		if _, err := decodeStrictly("BEGIN:X\r\n" + line + "END:X\r\n"); err == nil {
+		if _, err := d.strictly("BEGIN:X\r\n" + line + "END:X\r\n"); err == nil {
 			good.WriteString(line)
 		} else if name := strings.IndexByte(line, ';'); name > 0 && name < value {
 			// Better without its parameters than not at all, but for a date: it
@@ -638,12 +646,12 @@ func decode(text string) (*ical.Component, error) {
 			}
 		}
 	}
-	return decodeStrictly(good.String())
+	return d.strictly(good.String())
 }
 
-// decodeStrictly runs go-ical on one component. It panics on some parameters
-// that end too early.
-func decodeStrictly(text string) (c *ical.Component, err error) {
+// strictly runs go-ical on one component. It panics on some parameters that end
+// too early.
+func (d *decoder) strictly(text string) (c *ical.Component, err error) {
 	defer func() {
 		if recover() != nil {
 			c, err = nil, errDecode
@@ -654,7 +662,13 @@ func decodeStrictly(text string) (c *ical.Component, err error) {
 			return nil, errDecode
 		}
 	}
-	calendar, err := ical.NewDecoder(strings.NewReader("BEGIN:VCALENDAR\r\n" + text + "END:VCALENDAR\r\n")).Decode()
+	in := strings.NewReader("BEGIN:VCALENDAR\r\n" + text + "END:VCALENDAR\r\n")
+	if d.in == nil {
+		d.in = bufio.NewReader(in)
+	} else {
+		d.in.Reset(in)
+	}
+	calendar, err := ical.NewDecoder(d.in).Decode()
 	if err != nil || len(calendar.Children) != 1 {
 		return nil, errDecode
 	}

@@ -166,7 +166,13 @@ type zones struct {
 const maxZoneNames = 2_000
 
 func newZones(viewer *time.Location) *zones {
-	return &zones{viewer: &zone{location: viewer}, named: make(map[string]*zone)}
+	zs := &zones{viewer: &zone{location: viewer}, named: make(map[string]*zone)}
+	// Mostly it is the one that files name, and each look-up costs much. "Local"
+	// is no name of a zone.
+	if name := viewer.String(); name != "Local" {
+		zs.named[name] = zs.viewer
+	}
+	return zs
 }
 
 // known returns the zone that the database has under the name, or nil. It may

@@ -49,14 +49,21 @@ func Root(ctx context.Context, name string) fs.FS {
 type root string
 
 func (r root) Open(name string) (fs.File, error) {
-	info, err := r.stat("open", name)
+	d, err := r.directory("open", name)
 	if err != nil {
 		return nil, err
 	}
-	if info.IsDir() {
-		return &directory{root: r, name: name, info: info}, nil
+	if d.info.IsDir() {
+		return d, nil
 	}
-	return &file{root: r, name: name, info: info}, nil
+	return &file{root: r, name: name, info: d.info}, nil
+}
+
+// directory describes what is at a path. If it is a directory, its first page
+// comes along: who opens one reads it, and every call of the host costs.
+func (r root) directory(op, name string) (*directory, error) {
+	d := &directory{root: r, name: name}
+	return d, d.list(op)
 }
 
 func (r root) Stat(name string) (fs.FileInfo, error) { return r.stat("stat", name) }
@@ -70,14 +77,14 @@ func (r root) stat(op, name string) (fs.FileInfo, error) {
 }
 
 func (r root) ReadDir(name string) ([]fs.DirEntry, error) {
-	info, err := r.stat("readdir", name)
+	d, err := r.directory("readdir", name)
 	if err != nil {
 		return nil, err
 	}
-	if !info.IsDir() {
+	if !d.info.IsDir() {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.New("not a directory")}
 	}
-	return (&directory{root: r, name: name, info: info}).ReadDir(-1)
+	return d.ReadDir(-1)
 }
 
 func (r root) ReadFile(name string) ([]byte, error) {
@@ -229,7 +236,7 @@ func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
 	var entries []fs.DirEntry
 	for n <= 0 || len(entries) < n {
 		if len(d.page) == 0 && !d.last {
-			if err := d.list(); err != nil {
+			if err := d.list("readdir"); err != nil {
 				return entries, err
 			}
 		}
@@ -249,8 +256,8 @@ func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-func (d *directory) list() error {
-	page, err := d.root.list("readdir", d.name, d.after, 0)
+func (d *directory) list(op string) error {
+	page, err := d.root.list(op, d.name, d.after, 0)
 	if err != nil {
 		return err
 	}
@@ -258,7 +265,7 @@ func (d *directory) list() error {
 		d.page = append(d.page, fs.FileInfoToDirEntry(entry{e}))
 		d.after = e.Name
 	}
-	d.last = !page.More || len(page.Entries) == 0
+	d.info, d.last = entry{page.Self}, !page.More || len(page.Entries) == 0
 	return nil
 }
 
