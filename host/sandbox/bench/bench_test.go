@@ -27,7 +27,7 @@ func buildGuest(tb testing.TB, build func(ctx context.Context, source, output st
 func TestHandsAnswerEverywhere(t *testing.T) {
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
-			list, reasons, err := contenders(t.Context(), l, hosts)
+			list, reasons, err := contenders(t.Context(), l, hosts, setup{})
 			if errors.Is(err, errMissing) {
 				t.Skip(err)
 			}
@@ -48,7 +48,7 @@ func TestMissingToolchainNamesItsPackages(t *testing.T) {
 		if l.suffix == "" {
 			continue // Go is there: it runs this test
 		}
-		_, _, err := contenders(t.Context(), l, hosts)
+		_, _, err := contenders(t.Context(), l, hosts, setup{})
 		if !errors.Is(err, errMissing) || !strings.Contains(err.Error(), "install ") {
 			t.Errorf("%s without a toolchain: %v", l.name, err)
 		}
@@ -124,7 +124,7 @@ func TestThousands(t *testing.T) {
 func forEachHand(b *testing.B, run func(b *testing.B, hand loaded)) {
 	for _, l := range languages {
 		b.Run("guest="+l.name, func(b *testing.B) {
-			list, reasons, err := contenders(b.Context(), l, hosts)
+			list, reasons, err := contenders(b.Context(), l, hosts, setup{})
 			if errors.Is(err, errMissing) {
 				b.Skip(err)
 			}
@@ -152,7 +152,7 @@ func BenchmarkFreshQuery(b *testing.B) {
 		var took []time.Duration
 		for b.Loop() {
 			began := time.Now()
-			if err := ask(b.Context()); err != nil {
+			if err := ask(b.Context(), plain); err != nil {
 				b.Fatal(err)
 			}
 			took = append(took, time.Since(began))
@@ -172,7 +172,7 @@ func BenchmarkThroughput(b *testing.B) {
 				return
 			}
 			for pb.Next() {
-				if err := ask(b.Context()); err != nil {
+				if err := ask(b.Context(), plain); err != nil {
 					b.Error(err)
 					return
 				}

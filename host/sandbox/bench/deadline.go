@@ -34,7 +34,7 @@ func overshoots(ctx context.Context, spinner string, atOnce, rounds int) (after,
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	limits := abi.Limits{Timeout: spinTime, Fuel: abi.MaxLimits().Fuel, Concurrent: atOnce}
-	hand, err := engine.Load(ctx, module, handOptions(limits))
+	hand, err := engine.Load(ctx, module, handOptions("bench", limits))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,7 +50,7 @@ func overshoots(ctx context.Context, spinner string, atOnce, rounds int) (after,
 		wait.Go(func() {
 			for range rounds {
 				began := time.Now()
-				_, err := hand.Query(ctx, query, sandbox.Ports{})
+				_, err := hand.Query(ctx, plain.query, sandbox.Ports{})
 				late[i] = append(late[i], time.Since(began)-spinTime)
 				if !errors.Is(err, context.DeadlineExceeded) {
 					errs[i] = fmt.Errorf("a hand that spins ended otherwise than at its deadline: %w", err)

@@ -14,12 +14,29 @@ import (
 type contender struct {
 	host string
 	loaded
+	close func() error
+}
+
+// enter opens a host, loads a hand and has it answer once.
+func (h host) enter(ctx context.Context, s setup, module []byte) (contender, error) {
+	box, err := h.open(ctx, s)
+	if err != nil {
+		return contender{}, err
+	}
+	hand, err := box.load(ctx, "bench", module)
+	if err == nil {
+		err = once(ctx, hand)
+	}
+	if err != nil {
+		return contender{}, errors.Join(err, box.close())
+	}
+	return contender{h.name, hand, box.close}, nil
 }
 
 // contenders builds one language's hand for every host and loads it. A host
 // that cannot is left out, with the reason; if there is no toolchain, the error
 // matches errMissing.
-func contenders(ctx context.Context, l language, hosts []host) (list []contender, reasons []error, err error) {
+func contenders(ctx context.Context, l language, hosts []host, s setup) (list []contender, reasons []error, err error) {
 	modules := map[string][]byte{}
 	for _, h := range hosts {
 		module, ok := modules[h.contract]
@@ -34,17 +51,12 @@ func contenders(ctx context.Context, l language, hosts []host) (list []contender
 			}
 			modules[h.contract] = module
 		}
-		hand, err := h.load(ctx, module)
-		if err == nil {
-			if err = once(ctx, hand); err != nil {
-				err = errors.Join(err, hand.close())
-			}
-		}
+		c, err := h.enter(ctx, s, module)
 		if err != nil {
 			reasons = append(reasons, fmt.Errorf("%s in %s: %w", l.name, h.name, err))
 			continue
 		}
-		list = append(list, contender{h.name, hand})
+		list = append(list, c)
 	}
 	return list, reasons, nil
 }
@@ -55,7 +67,7 @@ func once(ctx context.Context, hand loaded) error {
 	if err != nil {
 		return err
 	}
-	return ask(ctx)
+	return ask(ctx, plain)
 }
 
 func closeAll(list []contender) error {
@@ -84,7 +96,7 @@ func latencies(ctx context.Context, list []contender, block int, budget time.Dur
 		for i, ask := range asks {
 			for range block {
 				began := time.Now()
-				if err := ask(ctx); err != nil {
+				if err := ask(ctx, plain); err != nil {
 					return nil, fmt.Errorf("%s: %w", list[i].host, err)
 				}
 				if round > 0 {
@@ -134,7 +146,7 @@ func throughput(ctx context.Context, asks []ask, window time.Duration) (float64,
 		wait.Go(func() {
 			done := int64(0)
 			for errs[i] == nil && time.Since(began) < window {
-				errs[i] = ask(ctx)
+				errs[i] = ask(ctx, plain)
 				done++
 			}
 			queries.Add(done)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	extism "github.com/extism/go-sdk"
@@ -21,18 +22,38 @@ import (
 
 // hosts run hands. The first is what the others are held against.
 var hosts = []host{
-	{"glovebox", "glovebox", loadGlovebox},
-	{"wazero", "glovebox", loadWazero},
-	{"extism", "extism", loadExtism},
-	{"extism-reuse", "extism", loadExtismReuse},
-	{"wapc", "wapc", loadWapc},
+	{"glovebox", "glovebox", openGlovebox},
+	{"wazero", "glovebox", openWazero},
+	{"extism", "extism", openExtism},
+	{"extism-reuse", "extism", openExtismReuse},
+	{"wapc", "wapc", openWapc},
 }
 
 type host struct {
 	name string
 	// contract names the sources of hands for this host.
 	contract string
-	load     func(ctx context.Context, module []byte) (loaded, error)
+	open     func(ctx context.Context, s setup) (box, error)
+}
+
+// setup says how a host is opened. The zero value is how it is shipped.
+type setup struct {
+	// cache is a directory that keeps compiled modules between processes. If
+	// it is "", Glovebox makes one of its own and the peers have none.
+	cache string
+	// atOnce is how many queries of one hand may be in flight; zero means the
+	// default. Only Glovebox bounds them.
+	atOnce int
+	// wait is where a hand waits that is asked to.
+	wait *waitingRoom
+}
+
+// box is an open host.
+type box struct {
+	// load compiles a hand; name is of no use to hosts that know none.
+	load func(ctx context.Context, name string, module []byte) (loaded, error)
+	// close frees the hands, too.
+	close func() error
 }
 
 // loaded is a hand that a host has compiled.
@@ -40,34 +61,60 @@ type loaded struct {
 	// worker returns what one goroutine at a time asks the hand with. It is
 	// safe for concurrent use itself.
 	worker func(ctx context.Context) (ask, error)
-	close  func() error
 }
 
 // ask puts one query to the hand and checks that there is a reply.
-type ask func(ctx context.Context) error
+type ask func(ctx context.Context, q question) error
 
 // replyText is what every trivial hand replies.
 const replyText = "Nothing happened."
 
-// query is what every hand is asked; queryJSON is its encoding, which Glovebox
-// makes anew for each query and the others get as it is.
+// question is a query and its encoding, which Glovebox makes anew for each
+// query and the others get as it is.
+type question struct {
+	query   abi.Query
+	encoded []byte
+}
+
 var (
-	query = abi.Query{
-		Prompt:          "What happened on this day?",
+	// plain is what the trivial hand answers at once.
+	plain = questionOf("What happened on this day?")
+	// waiting makes the trivial hand call the host before it replies: it looks
+	// at the first letter of the prompt.
+	waiting = questionOf("!What happened on this day?")
+)
+
+func questionOf(prompt string) question {
+	q := abi.Query{
+		Prompt:          prompt,
 		From:            time.Date(2026, 3, 23, 0, 0, 0, 0, time.UTC),
 		To:              time.Date(2026, 3, 24, 0, 0, 0, 0, time.UTC),
 		Now:             time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC),
 		Timezone:        "UTC",
 		MaxOutputTokens: 500,
 	}
-	queryJSON = func() []byte {
-		encoded, err := json.Marshal(query)
-		if err != nil {
-			panic(err)
-		}
-		return encoded
-	}()
-)
+	encoded, err := json.Marshal(q)
+	if err != nil {
+		panic(err)
+	}
+	return question{q, encoded}
+}
+
+// waitingRoom holds instances that stand inside their query until it is opened.
+type waitingRoom struct {
+	inside atomic.Int64
+	opened chan struct{}
+}
+
+func newWaitingRoom() *waitingRoom { return &waitingRoom{opened: make(chan struct{})} }
+
+// wait is called by the host for a hand. A nil room holds nobody.
+func (r *waitingRoom) wait() {
+	if r != nil {
+		r.inside.Add(1)
+		<-r.opened
+	}
+}
 
 func checkReply(reply []byte) error {
 	if string(reply) != replyText {
@@ -76,73 +123,115 @@ func checkReply(reply []byte) error {
 	return nil
 }
 
-// loadGlovebox loads a hand as it is shipped: default limits, the compiled
+// waitingKV is where a hand in Glovebox waits: whatever it asks for is absent.
+type waitingKV struct{ room *waitingRoom }
+
+func (k waitingKV) Get(context.Context, abi.KVGetRequest) ([]byte, error) {
+	k.room.wait()
+	return nil, &abi.Error{Kind: abi.KindNotFound}
+}
+
+func (waitingKV) Set(context.Context, abi.KVSetRequest) error       { return errors.ErrUnsupported }
+func (waitingKV) Delete(context.Context, abi.KVDeleteRequest) error { return errors.ErrUnsupported }
+func (waitingKV) List(context.Context, abi.KVListRequest) (abi.KVListResult, error) {
+	return abi.KVListResult{}, errors.ErrUnsupported
+}
+
+// openGlovebox loads hands as they are shipped: default limits, the compiled
 // module in a cache on disk, a fresh instance for each query.
-func loadGlovebox(ctx context.Context, module []byte) (loaded, error) {
-	engine, err := sandbox.New(sandbox.Config{})
+func openGlovebox(_ context.Context, s setup) (box, error) {
+	engine, err := sandbox.New(sandbox.Config{CacheDir: s.cache})
 	if err != nil {
-		return loaded{}, err
+		return box{}, err
 	}
-	hand, err := engine.Load(ctx, module, handOptions(abi.Limits{}))
-	if err != nil {
-		return loaded{}, errors.Join(err, engine.Close())
+	ports := sandbox.Ports{KV: waitingKV{s.wait}}
+	load := func(ctx context.Context, name string, module []byte) (loaded, error) {
+		hand, err := engine.Load(ctx, module, handOptions(name, abi.Limits{Concurrent: s.atOnce}))
+		if err != nil {
+			return loaded{}, err
+		}
+		worker := func(context.Context) (ask, error) {
+			// The text is looked at once: rendering it is no part of a query.
+			looked := false
+			return func(ctx context.Context, q question) error {
+				result, err := hand.Query(ctx, q.query, ports)
+				if err != nil {
+					return err
+				}
+				if !looked && !strings.Contains(result.Reply.Render(), replyText) || result.Reply.IsEmpty() {
+					return fmt.Errorf("replied %s", result.Reply.Render())
+				}
+				looked = true
+				return nil
+			}, nil
+		}
+		return loaded{worker}, nil
 	}
-	// The text is looked at once: rendering it is no part of a query.
-	result, err := hand.Query(ctx, query, sandbox.Ports{})
-	if err == nil && !strings.Contains(result.Reply.Render(), replyText) {
-		err = fmt.Errorf("replied %s", result.Reply.Render())
-	}
-	if err != nil {
-		return loaded{}, errors.Join(err, engine.Close())
-	}
-	worker := func(context.Context) (ask, error) {
-		return func(ctx context.Context) error {
-			result, err := hand.Query(ctx, query, sandbox.Ports{})
-			if err == nil && result.Reply.IsEmpty() {
-				err = errors.New("no reply")
-			}
-			return err
-		}, nil
-	}
-	return loaded{worker, engine.Close}, nil
+	return box{load, engine.Close}, nil
 }
 
-func handOptions(limits abi.Limits) sandbox.Options {
-	return sandbox.Options{Name: "bench", Limits: limits, Trusted: true}
+func handOptions(name string, limits abi.Limits) sandbox.Options {
+	return sandbox.Options{Name: name, Limits: limits, Trusted: true, Granted: []abi.Capability{abi.CapabilityKV}}
 }
 
-// loadWazero runs the hands of Glovebox on the bare engine with its defaults: a
+// wazeroConfig is the peers' own configuration of the engine, with a cache on
+// disk if there is to be one.
+func wazeroConfig(s setup) (config wazero.RuntimeConfig, closeCache func() error, err error) {
+	config = wazero.NewRuntimeConfig()
+	if s.cache == "" {
+		return config, func() error { return nil }, nil
+	}
+	cache, err := wazero.NewCompilationCacheWithDir(s.cache)
+	if err != nil {
+		return nil, nil, err
+	}
+	return config.WithCompilationCache(cache), func() error { return cache.Close(context.Background()) }, nil
+}
+
+// openWazero runs the hands of Glovebox on the bare engine with its defaults: a
 // compiled module, a new instance for each query, no limit of any kind.
-func loadWazero(ctx context.Context, module []byte) (loaded, error) {
-	runtime := wazero.NewRuntime(ctx)
-	fail := func(err error) (loaded, error) {
-		return loaded{}, errors.Join(err, runtime.Close(ctx))
+func openWazero(ctx context.Context, s setup) (box, error) {
+	config, closeCache, err := wazeroConfig(s)
+	if err != nil {
+		return box{}, err
 	}
+	runtime := wazero.NewRuntimeWithConfig(ctx, config)
+	closeAll := func() error { return errors.Join(runtime.Close(context.Background()), closeCache()) }
+	fail := func(err error) (box, error) { return box{}, errors.Join(err, closeAll()) }
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
 		return fail(err)
 	}
-	type replyKey struct{}
+	type callKey struct{}
+	type call struct{ query, reply []byte }
 	i32 := []api.ValueType{api.ValueTypeI32}
 	pair := []api.ValueType{api.ValueTypeI32, api.ValueTypeI32}
 	ignore := func(context.Context, api.Module, []uint64) {}
-	if _, err := runtime.NewHostModuleBuilder(abi.ModuleCore).
+	if _, err := runtime.NewHostModuleBuilder(abi.ModuleKV).
 		NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, stack []uint64) {
-		stack[0] = uint64(len(queryJSON))
+		s.wait.wait()
+		stack[0] = api.EncodeI32(abi.KindNotFound.Code())
+	}), pair, i32).Export("get").
+		Instantiate(ctx); err != nil {
+		return fail(err)
+	}
+	if _, err := runtime.NewHostModuleBuilder(abi.ModuleCore).
+		NewFunctionBuilder().WithGoFunction(api.GoFunc(func(ctx context.Context, stack []uint64) {
+		stack[0] = uint64(len(ctx.Value(callKey{}).(*call).query))
 	}), nil, i32).Export("query_size").
-		NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(_ context.Context, guest api.Module, stack []uint64) {
+		NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, guest api.Module, stack []uint64) {
 		to, ok := guest.Memory().Read(uint32(stack[0]), uint32(stack[1]))
 		if !ok {
 			panic("query_read out of range")
 		}
-		stack[0] = uint64(copy(to, queryJSON))
+		stack[0] = uint64(copy(to, ctx.Value(callKey{}).(*call).query))
 	}), pair, i32).Export("query_read").
 		NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, guest api.Module, stack []uint64) {
 		text, ok := guest.Memory().Read(uint32(stack[0]), uint32(stack[1]))
 		if !ok {
 			panic("reply out of range")
 		}
-		reply := ctx.Value(replyKey{}).(*[]byte)
-		*reply = append(*reply, text...)
+		c := ctx.Value(callKey{}).(*call)
+		c.reply = append(c.reply, text...)
 		stack[0] = 0
 	}), pair, i32).Export("reply").
 		NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(ignore), pair, i32).Export("result_read").
@@ -151,46 +240,70 @@ func loadWazero(ctx context.Context, module []byte) (loaded, error) {
 		Instantiate(ctx); err != nil {
 		return fail(err)
 	}
-	compiled, err := runtime.CompileModule(ctx, module)
+	instanceConfig := wazero.NewModuleConfig().WithName("").WithStartFunctions(abi.ExportInitialize)
+	load := func(ctx context.Context, _ string, module []byte) (loaded, error) {
+		compiled, err := runtime.CompileModule(ctx, module)
+		if err != nil {
+			return loaded{}, err
+		}
+		worker := func(context.Context) (ask, error) {
+			return func(ctx context.Context, q question) error {
+				c := call{query: q.encoded}
+				ctx = context.WithValue(ctx, callKey{}, &c)
+				instance, err := runtime.InstantiateModule(ctx, compiled, instanceConfig)
+				if err != nil {
+					return err
+				}
+				defer instance.Close(ctx)
+				results, err := instance.ExportedFunction(abi.ExportQuery).Call(ctx)
+				if err != nil {
+					return err
+				}
+				if results[0] != 0 {
+					return fmt.Errorf("status %d", results[0])
+				}
+				return checkReply(c.reply)
+			}, nil
+		}
+		return loaded{worker}, nil
+	}
+	return box{load, closeAll}, nil
+}
+
+// extismBox compiles plugins, each of which has an engine of its own, and gives
+// them the limits that Extism has: time and memory, those of Glovebox.
+func extismBox(s setup, worker func(*extism.CompiledPlugin) func(context.Context) (ask, error)) (box, error) {
+	config, closeCache, err := wazeroConfig(s)
 	if err != nil {
-		return fail(err)
+		return box{}, err
 	}
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions(abi.ExportInitialize)
-	worker := func(context.Context) (ask, error) {
-		return func(ctx context.Context) error {
-			var reply []byte
-			ctx = context.WithValue(ctx, replyKey{}, &reply)
-			instance, err := runtime.InstantiateModule(ctx, compiled, config)
-			if err != nil {
-				return err
-			}
-			defer instance.Close(ctx)
-			results, err := instance.ExportedFunction(abi.ExportQuery).Call(ctx)
-			if err != nil {
-				return err
-			}
-			if results[0] != 0 {
-				return fmt.Errorf("status %d", results[0])
-			}
-			return checkReply(reply)
-		}, nil
-	}
-	return loaded{worker, func() error { return runtime.Close(context.Background()) }}, nil
-}
-
-// compileExtism gives Extism the limits that it has: time and memory, those of
-// Glovebox.
-func compileExtism(ctx context.Context, module []byte) (*extism.CompiledPlugin, error) {
+	hold := extism.NewHostFunctionWithStack("wait", func(context.Context, *extism.CurrentPlugin, []uint64) { s.wait.wait() }, nil, nil)
 	limits := abi.DefaultLimits()
-	return extism.NewCompiledPlugin(ctx, extism.Manifest{
-		Wasm:    []extism.Wasm{extism.WasmData{Data: module}},
-		Memory:  &extism.ManifestMemory{MaxPages: uint32(limits.MemoryBytes >> 16)},
-		Timeout: uint64(limits.Timeout.Milliseconds()),
-	}, extism.PluginConfig{EnableWasi: true}, nil)
+	var plugins []*extism.CompiledPlugin
+	load := func(ctx context.Context, _ string, module []byte) (loaded, error) {
+		compiled, err := extism.NewCompiledPlugin(ctx, extism.Manifest{
+			Wasm:    []extism.Wasm{extism.WasmData{Data: module}},
+			Memory:  &extism.ManifestMemory{MaxPages: uint32(limits.MemoryBytes >> 16)},
+			Timeout: uint64(limits.Timeout.Milliseconds()),
+		}, extism.PluginConfig{EnableWasi: true, RuntimeConfig: config}, []extism.HostFunction{hold})
+		if err != nil {
+			return loaded{}, err
+		}
+		plugins = append(plugins, compiled)
+		return loaded{worker(compiled)}, nil
+	}
+	closeAll := func() error {
+		var errs []error
+		for _, p := range plugins {
+			errs = append(errs, p.Close(context.Background()))
+		}
+		return errors.Join(append(errs, closeCache())...)
+	}
+	return box{load, closeAll}, nil
 }
 
-func askExtism(ctx context.Context, plugin *extism.Plugin) error {
-	status, reply, err := plugin.CallWithContext(ctx, "query", queryJSON)
+func askExtism(ctx context.Context, plugin *extism.Plugin, q question) error {
+	status, reply, err := plugin.CallWithContext(ctx, "query", q.encoded)
 	if err != nil {
 		return err
 	}
@@ -200,67 +313,94 @@ func askExtism(ctx context.Context, plugin *extism.Plugin) error {
 	return checkReply(reply)
 }
 
-// loadExtism makes a new instance of a compiled plugin for each query.
-func loadExtism(ctx context.Context, module []byte) (loaded, error) {
-	compiled, err := compileExtism(ctx, module)
-	if err != nil {
-		return loaded{}, err
-	}
-	worker := func(context.Context) (ask, error) {
-		return func(ctx context.Context) error {
-			plugin, err := compiled.Instance(ctx, extism.PluginInstanceConfig{})
-			if err != nil {
-				return err
-			}
-			return errors.Join(askExtism(ctx, plugin), plugin.Close(ctx))
-		}, nil
-	}
-	return loaded{worker, func() error { return compiled.Close(context.Background()) }}, nil
-}
-
-// loadExtismReuse asks one instance again and again: what a hand leaves behind
-// is there for the next query.
-func loadExtismReuse(ctx context.Context, module []byte) (loaded, error) {
-	compiled, err := compileExtism(ctx, module)
-	if err != nil {
-		return loaded{}, err
-	}
-	worker := func(ctx context.Context) (ask, error) {
-		plugin, err := compiled.Instance(ctx, extism.PluginInstanceConfig{})
-		if err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context) error { return askExtism(ctx, plugin) }, nil
-	}
-	return loaded{worker, func() error { return compiled.Close(context.Background()) }}, nil
-}
-
-// loadWapc makes a new instance for each query. waPC has no limits of time,
-// memory or fuel.
-func loadWapc(ctx context.Context, module []byte) (loaded, error) {
-	compiled, err := wapcwazero.Engine().New(ctx, wapc.NoOpHostCallHandler, module, &wapc.ModuleConfig{})
-	if err != nil {
-		return loaded{}, err
-	}
-	worker := func(context.Context) (ask, error) {
-		return func(ctx context.Context) error {
-			instance, err := compiled.Instantiate(ctx)
-			if err != nil {
-				return err
-			}
-			defer instance.Close(ctx)
-			// waPC does not know reactors: a Go guest is not begun.
-			if begin := instance.(*wapcwazero.Instance).UnwrapModule().ExportedFunction(abi.ExportInitialize); begin != nil {
-				if _, err := begin.Call(ctx); err != nil {
+// openExtism makes a new instance of a compiled plugin for each query.
+func openExtism(_ context.Context, s setup) (box, error) {
+	return extismBox(s, func(compiled *extism.CompiledPlugin) func(context.Context) (ask, error) {
+		return func(context.Context) (ask, error) {
+			return func(ctx context.Context, q question) error {
+				plugin, err := compiled.Instance(ctx, extism.PluginInstanceConfig{})
+				if err != nil {
 					return err
 				}
-			}
-			reply, err := instance.Invoke(ctx, "query", queryJSON)
+				return errors.Join(askExtism(ctx, plugin, q), plugin.Close(ctx))
+			}, nil
+		}
+	})
+}
+
+// openExtismReuse asks one instance again and again: what a hand leaves behind
+// is there for the next query.
+func openExtismReuse(_ context.Context, s setup) (box, error) {
+	return extismBox(s, func(compiled *extism.CompiledPlugin) func(context.Context) (ask, error) {
+		return func(ctx context.Context) (ask, error) {
+			plugin, err := compiled.Instance(ctx, extism.PluginInstanceConfig{})
 			if err != nil {
-				return err
+				return nil, err
 			}
-			return checkReply(reply)
-		}, nil
+			return func(ctx context.Context, q question) error { return askExtism(ctx, plugin, q) }, nil
+		}
+	})
+}
+
+// openWapc makes a new instance for each query. waPC has no limits of time,
+// memory or fuel, and an engine for each module. The runtime is its default
+// one, but for the cache.
+func openWapc(_ context.Context, s setup) (box, error) {
+	engine := wapcwazero.Engine()
+	closeCache := func() error { return nil }
+	if s.cache != "" {
+		config, closing, err := wazeroConfig(s)
+		if err != nil {
+			return box{}, err
+		}
+		closeCache = closing
+		engine = wapcwazero.EngineWithRuntime(func(ctx context.Context) (wazero.Runtime, error) {
+			runtime := wazero.NewRuntimeWithConfig(ctx, config)
+			if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
+				return nil, errors.Join(err, runtime.Close(ctx))
+			}
+			return runtime, nil
+		})
 	}
-	return loaded{worker, func() error { return compiled.Close(context.Background()) }}, nil
+	hold := func(context.Context, string, string, string, []byte) ([]byte, error) {
+		s.wait.wait()
+		return nil, nil
+	}
+	var modules []wapc.Module
+	load := func(ctx context.Context, _ string, module []byte) (loaded, error) {
+		compiled, err := engine.New(ctx, hold, module, &wapc.ModuleConfig{})
+		if err != nil {
+			return loaded{}, err
+		}
+		modules = append(modules, compiled)
+		worker := func(context.Context) (ask, error) {
+			return func(ctx context.Context, q question) error {
+				instance, err := compiled.Instantiate(ctx)
+				if err != nil {
+					return err
+				}
+				defer instance.Close(ctx)
+				// waPC does not know reactors: a Go guest is not begun.
+				if begin := instance.(*wapcwazero.Instance).UnwrapModule().ExportedFunction(abi.ExportInitialize); begin != nil {
+					if _, err := begin.Call(ctx); err != nil {
+						return err
+					}
+				}
+				reply, err := instance.Invoke(ctx, "query", q.encoded)
+				if err != nil {
+					return err
+				}
+				return checkReply(reply)
+			}, nil
+		}
+		return loaded{worker}, nil
+	}
+	closeAll := func() error {
+		var errs []error
+		for _, m := range modules {
+			errs = append(errs, m.Close(context.Background()))
+		}
+		return errors.Join(append(errs, closeCache())...)
+	}
+	return box{load, closeAll}, nil
 }

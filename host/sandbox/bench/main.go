@@ -33,6 +33,30 @@ type options struct {
 	block      int
 	goroutines int
 	rounds     int
+	hosts      string
+	hands      int
+	patience   time.Duration
+	profile    string
+}
+
+// eachGuest runs measure for the languages that were asked for, and says which
+// have no toolchain.
+func (o options) eachGuest(ctx context.Context, w io.Writer, measure func(l language) error) error {
+	var remarks []string
+	for _, l := range languages {
+		if o.guests != "" && !slices.Contains(strings.Split(o.guests, ","), l.name) {
+			continue
+		}
+		if err := measure(l); errors.Is(err, errMissing) {
+			remarks = append(remarks, fmt.Sprintf("%s is left out: %v", l.name, err))
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	if len(remarks) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(remarks, "\n"))
+	}
+	return nil
 }
 
 func main() {
@@ -43,9 +67,20 @@ func main() {
 	flag.IntVar(&o.block, "block", 30, "queries that one host answers before it is another's turn")
 	flag.IntVar(&o.goroutines, "goroutines", 2, "goroutines that ask at once, for throughput and deadlines")
 	flag.IntVar(&o.rounds, "rounds", 200, "how often the hands spin to their deadline")
+	flag.StringVar(&o.hosts, "hosts", "", "hosts, separated by commas; empty means all")
+	flag.IntVar(&o.hands, "hands", 1000, "hands that are loaded at once")
+	flag.DurationVar(&o.patience, "patience", 20*time.Second, "time to compile the hands that are loaded at once; what is not compiled by then is left out")
+	flag.StringVar(&o.profile, "profile", "", "beginning of the paths for profiles of the heap with the hands loaded")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if os.Getenv(taskVariable) != "" {
+		if err := doTask(ctx, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := measure(ctx, os.Stdout, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: error:", err)
 		os.Exit(1)
@@ -57,6 +92,7 @@ var sections = []struct {
 	print func(ctx context.Context, w io.Writer, o options) error
 }{
 	{"fresh", printFresh},
+	{"loaded", printLoaded},
 	{"metering", printMetering},
 	{"deadline", printDeadline},
 	{"tables", printTables},
@@ -111,7 +147,7 @@ func printFresh(ctx context.Context, w io.Writer, o options) error {
 		if o.guests != "" && !slices.Contains(strings.Split(o.guests, ","), l.name) {
 			continue
 		}
-		list, reasons, err := contenders(ctx, l, hosts)
+		list, reasons, err := contenders(ctx, l, hosts, setup{})
 		if errors.Is(err, errMissing) {
 			remarks = append(remarks, fmt.Sprintf("%s is left out: %v", l.name, err))
 			continue

@@ -13,8 +13,14 @@ extern "C" {
     fn output_set(offset: u64, length: u64);
 }
 
+#[link(wasm_import_module = "extism:host/user")]
+extern "C" {
+    fn wait();
+}
+
 static mut QUERY: [u8; 4096] = [0; 4096];
 static TEXT: &[u8] = b"Nothing happened.";
+const PROMPT: usize = "{\"prompt\":\"".len();
 
 #[no_mangle]
 pub extern "C" fn query() -> i32 {
@@ -32,6 +38,9 @@ pub extern "C" fn query() -> i32 {
         for byte in words.into_remainder() {
             *byte = input_load_u8(at) as u8;
             at += 1;
+        }
+        if QUERY[PROMPT] == b'!' {
+            wait();
         }
 
         let reply = alloc(TEXT.len() as u64);

@@ -4,12 +4,23 @@
 #[link(wasm_import_module = "wapc")]
 extern "C" {
     fn __guest_request(operation: *mut u8, payload: *mut u8);
+    fn __host_call(
+        binding: *const u8,
+        binding_length: usize,
+        namespace: *const u8,
+        namespace_length: usize,
+        operation: *const u8,
+        operation_length: usize,
+        payload: *const u8,
+        payload_length: usize,
+    ) -> i32;
     fn __guest_response(text: *const u8, length: usize);
 }
 
 static mut OPERATION: [u8; 64] = [0; 64];
 static mut QUERY: [u8; 4096] = [0; 4096];
 static TEXT: &[u8] = b"Nothing happened.";
+const PROMPT: usize = "{\"prompt\":\"".len();
 
 #[no_mangle]
 pub extern "C" fn __guest_call(operation_length: usize, query_length: usize) -> i32 {
@@ -18,6 +29,10 @@ pub extern "C" fn __guest_call(operation_length: usize, query_length: usize) -> 
             return 0;
         }
         __guest_request(OPERATION.as_mut_ptr(), QUERY.as_mut_ptr());
+        if QUERY[PROMPT] == b'!' {
+            let none = core::ptr::null();
+            __host_call(none, 0, none, 0, none, 0, none, 0);
+        }
         __guest_response(TEXT.as_ptr(), TEXT.len());
     }
     1

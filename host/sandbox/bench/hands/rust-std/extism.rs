@@ -12,6 +12,11 @@ extern "C" {
     fn output_set(offset: u64, length: u64);
 }
 
+#[link(wasm_import_module = "extism:host/user")]
+extern "C" {
+    fn wait();
+}
+
 fn input() -> Vec<u8> {
     let length = unsafe { input_length() };
     let mut bytes = Vec::with_capacity(length as usize);
@@ -49,6 +54,9 @@ fn output(text: &[u8]) {
 #[no_mangle]
 pub extern "C" fn query() -> i32 {
     let query = String::from_utf8(input()).expect("a query is UTF-8");
+    if query.starts_with("{\"prompt\":\"!") {
+        unsafe { wait() };
+    }
     let text = format!("{} happened.", if query.is_empty() { "What" } else { "Nothing" });
     output(text.as_bytes());
     0

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -17,6 +18,9 @@ func answer(query []byte) (text string, ok bool) {
 	}
 	if _, err := time.LoadLocation(q.Timezone); err != nil {
 		return "", false
+	}
+	if strings.HasPrefix(q.Prompt, "!") {
+		wait()
 	}
 	return "Nothing happened.", true
 }

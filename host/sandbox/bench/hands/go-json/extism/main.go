@@ -27,6 +27,9 @@ func storeU64(offset, value uint64)
 //go:wasmimport extism:host/env output_set
 func outputSet(offset, length uint64)
 
+//go:wasmimport extism:host/user wait
+func wait()
+
 func main() {}
 
 //go:wasmexport query

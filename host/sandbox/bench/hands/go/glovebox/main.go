@@ -15,6 +15,14 @@ func queryRead(to unsafe.Pointer, capacity uint32) int32
 //go:wasmimport glovebox reply
 func reply(text unsafe.Pointer, length uint32) int32
 
+//go:wasmimport glovebox_kv get
+func kvGet(request unsafe.Pointer, length uint32) int32
+
+func wait() {
+	request := `{"key":"wait"}`
+	kvGet(unsafe.Pointer(unsafe.StringData(request)), uint32(len(request)))
+}
+
 func main() {}
 
 //go:wasmexport glovebox_query_v1

@@ -11,6 +11,12 @@ func guestRequest(operation, payload unsafe.Pointer)
 //go:wasmimport wapc __guest_response
 func guestResponse(text unsafe.Pointer, length uint32)
 
+//go:wasmimport wapc __host_call
+func hostCall(binding unsafe.Pointer, bindingLength uint32, namespace unsafe.Pointer, namespaceLength uint32,
+	operation unsafe.Pointer, operationLength uint32, payload unsafe.Pointer, payloadLength uint32) int32
+
+func wait() { hostCall(nil, 0, nil, 0, nil, 0, nil, 0) }
+
 func main() {}
 
 //go:wasmexport __guest_call

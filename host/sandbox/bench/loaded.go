@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+)
+
+// variants are how the hands differ that are loaded at once.
+var variants = []string{"name", "manifest", "code"}
+
+// vary returns the i-th hand of a variant: the same bytes, a custom section of
+// its own, or also a function of its own, which nothing calls.
+func vary(module []byte, variant string, i int) ([]byte, error) {
+	if variant == "name" {
+		return module, nil
+	}
+	m, err := wasm.Decode(module)
+	if err != nil {
+		return nil, err
+	}
+	if variant == "code" {
+		if err := addFunction(m, int64(i)); err != nil {
+			return nil, err
+		}
+	}
+	return m.WithCustom(abi.ManifestSection, fmt.Appendf(nil, "name = \"bench-%d\"\n", i)), nil
+}
+
+// addFunction adds a function that returns v and is of the type of an export.
+func addFunction(m *wasm.Module, v int64) error {
+	imported := m.Imported(wasm.KindFunction)
+	for _, e := range m.Exports {
+		if e.Kind != wasm.KindFunction || int(e.Index) < imported {
+			continue
+		}
+		index := m.Functions[int(e.Index)-imported]
+		if t := m.Types[index]; len(t.Results) != 1 || t.Results[0] != wasm.I32 {
+			continue
+		}
+		body := append(wasm.AppendS64([]byte{0, byte(wasm.OpI32Const)}, v), byte(wasm.OpEnd))
+		body = append(wasm.AppendU32(nil, uint32(len(body))), body...)
+		return errors.Join(appendEntry(m, wasm.SectionFunction, wasm.AppendU32(nil, index)), appendEntry(m, wasm.SectionCode, body))
+	}
+	return errors.New("no exported function returns an i32")
+}
+
+// appendEntry adds an entry to a section that is a list.
+func appendEntry(m *wasm.Module, id wasm.SectionID, entry []byte) error {
+	for _, s := range m.Sections {
+		if s.ID == id {
+			count, n := binary.Uvarint(s.Data)
+			m.Replace(id, append(append(wasm.AppendU32(nil, uint32(count)+1), s.Data[n:]...), entry...))
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no section %v", id)
+}
+
+// manyLoaded is what many hands at once cost that do nothing.
+type manyLoaded struct {
+	Hands int
+	Took  time.Duration
+	// Before is what the host holds with the first hand loaded, After with all.
+	Before, After resident
+}
+
+func init() { tasks["loaded"] = loadMany }
+
+// loadMany loads as many hands as it is told, or as many as loadTime allows.
+func loadMany(ctx context.Context, t task) (any, error) {
+	h, err := hostNamed(t.Host)
+	if err != nil {
+		return nil, err
+	}
+	module, err := os.ReadFile(t.Module)
+	if err != nil {
+		return nil, err
+	}
+	box, err := h.open(ctx, setup{cache: t.Cache})
+	if err != nil {
+		return nil, err
+	}
+	var many manyLoaded
+	var hands []loaded
+	load := func(i int) error {
+		varied, err := vary(module, t.Variant, i)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		hand, err := box.load(ctx, fmt.Sprintf("bench-%d", i), varied)
+		many.Took += time.Since(began)
+		if err != nil {
+			return fmt.Errorf("hand %d: %w", i, err)
+		}
+		hands = append(hands, hand)
+		return nil
+	}
+	if err := load(0); err != nil {
+		return nil, err
+	}
+	if many.Before, err = measureResident(); err != nil {
+		return nil, err
+	}
+	many.Took = 0
+	for len(hands) < t.Hands && (t.Patience == 0 || many.Took < t.Patience) {
+		if err := load(len(hands)); err != nil {
+			return nil, err
+		}
+	}
+	if many.After, err = measureResident(); err != nil {
+		return nil, err
+	}
+	many.Hands = len(hands)
+	if t.Profile != "" {
+		file, err := os.Create(t.Profile)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(pprof.WriteHeapProfile(file), file.Close()); err != nil {
+			return nil, err
+		}
+	}
+	// They answer still: the first and the last.
+	for _, i := range []int{0, len(hands) - 1} {
+		if err := once(ctx, hands[i]); err != nil {
+			return nil, fmt.Errorf("hand %d: %w", i, err)
+		}
+	}
+	return many, box.close()
+}
+
+// printLoaded prints a row for each guest and variant.
+func printLoaded(ctx context.Context, w io.Writer, o options) error {
+	fmt.Fprintf(w, "\n## %s hands loaded at once, idle\n\n", thousands(float64(o.hands)))
+	fmt.Fprintln(w, "| guest | host | differ in | hands | to compile | to load | RSS, MiB | a hand, KiB | of it heap | machine code |\n|---|---|---|---|---|---|---|---|---|---|")
+	return o.eachGuest(ctx, w, func(l language) error {
+		for _, h := range hosts {
+			if h.name == "extism-reuse" || o.hosts != "" && !slices.Contains(strings.Split(o.hosts, ","), h.name) {
+				continue
+			}
+			for _, v := range variants {
+				if err := printLoadedRow(ctx, w, o, l, h, v); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func printLoadedRow(ctx context.Context, w io.Writer, o options, l language, h host, variant string) error {
+	dir, err := os.MkdirTemp("", "glovebox-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	module, err := l.hand(ctx, h.contract)
+	if err != nil {
+		return err
+	}
+	t := task{Kind: "loaded", Host: h.name, Module: filepath.Join(dir, "hand.wasm"), Cache: filepath.Join(dir, "cache"), Variant: variant, Hands: o.hands, Patience: o.patience}
+	if err := os.WriteFile(t.Module, module, 0o600); err != nil {
+		return err
+	}
+	// One process compiles, and another finds what it left.
+	var compiled, m manyLoaded
+	if err := elsewhere(ctx, t, &compiled); err != nil {
+		return err
+	}
+	t.Hands = compiled.Hands
+	if o.profile != "" {
+		t.Profile = fmt.Sprintf("%s.%s.%s.%s", o.profile, l.name, h.name, variant)
+	}
+	t.Patience = 0
+	if err := elsewhere(ctx, t, &m); err != nil {
+		return err
+	}
+	each := m.After.minus(m.Before).over(max(m.Hands-1, 1))
+	_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.0f | %.1f | %.1f | %.1f |\n", l.name, h.name, variant, thousands(float64(m.Hands)),
+		seconds(compiled.Took), seconds(m.Took), float64(m.After.Rss)/(1<<20), float64(each.Rss)/1024, float64(each.Heap)/1024, float64(each.Code)/1024)
+	return err
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

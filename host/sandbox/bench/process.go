@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// taskVariable is set in a process that was started to do a task. It reads the
+// task from its standard input and writes the outcome, as JSON, to its standard
+// output.
+const taskVariable = "GLOVEBOX_BENCH_TASK"
+
+// task is what is measured in a process of its own, where nothing else has used
+// memory or warmed a cache.
+type task struct {
+	Kind string
+	Host string
+	// Module is the path of the hand.
+	Module string
+	// Cache is a directory for compiled modules.
+	Cache string
+	// Variant and Hands are for what loads many hands.
+	Variant string
+	Hands   int
+	// Patience bounds the time that they take; zero means as long as it takes.
+	Patience time.Duration
+	// Profile is a path for a profile of the heap; "" means none.
+	Profile string
+}
+
+// tasks are what doTask knows, by kind.
+var tasks = map[string]func(ctx context.Context, t task) (outcome any, err error){}
+
+// elsewhere does a task in a process of its own and decodes what came of it.
+func elsewhere(ctx context.Context, t task, outcome any) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	input, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, program)
+	command.Env = append(os.Environ(), taskVariable+"="+t.Kind)
+	var printed, failed bytes.Buffer
+	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(input), &printed, &failed
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%s in %s: %w\n%s", t.Kind, t.Host, err, strings.TrimSpace(failed.String()))
+	}
+	if err := json.Unmarshal(printed.Bytes(), outcome); err != nil {
+		return fmt.Errorf("%s in %s: %w", t.Kind, t.Host, err)
+	}
+	return nil
+}
+
+// doTask is the whole of a process that elsewhere started.
+func doTask(ctx context.Context, r io.Reader, w io.Writer) error {
+	var t task
+	if err := json.NewDecoder(r).Decode(&t); err != nil {
+		return fmt.Errorf("read task: %w", err)
+	}
+	do, ok := tasks[t.Kind]
+	if !ok {
+		return fmt.Errorf("no task is called %q", t.Kind)
+	}
+	outcome, err := do(ctx, t)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(w).Encode(outcome)
+}
+
+// hostNamed returns one of hosts.
+func hostNamed(name string) (host, error) {
+	for _, h := range hosts {
+		if h.name == name {
+			return h, nil
+		}
+	}
+	return host{}, errors.New("no host is called " + name)
+}
