@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"time"
 )
 
@@ -108,52 +108,92 @@ func latencies(ctx context.Context, list []contender, block int, budget time.Dur
 	return took, nil
 }
 
-// throughputs lets the contenders run in rotation for a window each, with so
-// many goroutines, and returns the queries per second of each window.
-func throughputs(ctx context.Context, list []contender, goroutines int, window, budget time.Duration) ([][]float64, error) {
-	rates := make([][]float64, len(list))
-	asks := make([][]ask, len(list))
-	for i, c := range list {
-		for range goroutines {
-			ask, err := c.worker(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.host, err)
-			}
-			asks[i] = append(asks[i], ask)
+// extismAims are how many times faster than a fresh instance in Extism a query
+// is to be, by guest.
+var extismAims = map[string]int{"c": 20, "go": 10, "go-json": 10, "go-json-warm": 10}
+
+// printFresh prints a row for each guest and a column for each host.
+func printFresh(ctx context.Context, w io.Writer, o options) error {
+	head, rule := columns(hosts)
+	fmt.Fprintf(w, "\n## One query, p50 / p99 in µs (× Glovebox's p50)\n\n| guest |%s extism ÷ glovebox |\n|---|%s---|\n", head, rule)
+	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
+		list, reasons, err := contenders(ctx, l, hosts, setup{})
+		if err != nil {
+			return nil, err
 		}
-	}
-	end := time.Now().Add(budget)
-	for round := 0; round < 2 || time.Now().Before(end); round++ {
+		took, err := latencies(ctx, list, o.block, o.budget)
+		if err = errors.Join(err, closeAll(list)); err != nil {
+			return nil, err
+		}
+		medians := map[string]time.Duration{}
 		for i, c := range list {
-			rate, err := throughput(ctx, asks[i], window)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.host, err)
-			}
-			if round > 0 {
-				rates[i] = append(rates[i], rate)
-			}
+			medians[c.host] = quantile(took[i], 0.5)
 		}
-	}
-	return rates, nil
+		row := "| " + l.name + " |"
+		for _, h := range hosts {
+			i := slices.IndexFunc(list, func(c contender) bool { return c.host == h.name })
+			if i < 0 {
+				row += " – |"
+				continue
+			}
+			row += fmt.Sprintf(" %s / %s%s |", microseconds(medians[h.name]), microseconds(quantile(took[i], 0.99)), against(medians, h.name))
+		}
+		row += against(medians, "extism")
+		if aim := extismAims[l.name]; aim > 0 {
+			row += fmt.Sprintf(", wanted %d ×", aim)
+		}
+		_, err = fmt.Fprintln(w, row+" |")
+		return reasons, err
+	})
 }
 
-func throughput(ctx context.Context, asks []ask, window time.Duration) (float64, error) {
-	var wait sync.WaitGroup
-	var queries atomic.Int64
-	errs := make([]error, len(asks))
-	began := time.Now()
-	for i, ask := range asks {
-		wait.Go(func() {
-			done := int64(0)
-			for errs[i] == nil && time.Since(began) < window {
-				errs[i] = ask(ctx, plain)
-				done++
-			}
-			queries.Add(done)
-		})
+// against shows a host's ratio to Glovebox, if there are both.
+func against(medians map[string]time.Duration, name string) string {
+	first, one := medians[hosts[0].name], medians[name]
+	if name == hosts[0].name || first == 0 || one == 0 {
+		return ""
 	}
-	wait.Wait()
-	return float64(queries.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
+	ratio := float64(one) / float64(first)
+	if ratio < 1 {
+		return fmt.Sprintf(" (%.2f ×)", ratio)
+	}
+	return fmt.Sprintf(" (%.1f ×)", ratio)
+}
+
+// eachGuest runs measure for the languages that were asked for, and prints after
+// the table what was left out of it: hosts that could not, as measure returns
+// them, and languages without a toolchain.
+func (o options) eachGuest(ctx context.Context, w io.Writer, measure func(l language) (left []error, err error)) error {
+	var remarks []string
+	for _, l := range languages {
+		if o.guests != "" && !slices.Contains(strings.Split(o.guests, ","), l.name) {
+			continue
+		}
+		left, err := measure(l)
+		switch {
+		case errors.Is(err, errMissing):
+			remarks = append(remarks, fmt.Sprintf("%s is left out: %v", l.name, err))
+		case err != nil:
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		for _, reason := range left {
+			remarks = append(remarks, "left out: "+reason.Error())
+		}
+	}
+	if len(remarks) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(remarks, "\n"))
+	}
+	return nil
+}
+
+// columns returns the head of a table with a column for each host, and the rule
+// below it.
+func columns(list []host) (head, rule string) {
+	for _, h := range list {
+		head += " " + h.name + " |"
+		rule += "---|"
+	}
+	return head, rule
 }
 
 // quantile returns the value below which the share q of the values lies. It

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
 )
@@ -16,24 +17,43 @@ import (
 // languages are what the trivial hand is written in. Its sources lie in
 // hands/NAME, one for each host's contract.
 var languages = []language{
-	{"c", ".c", buildC},
-	{"rust-nostd", ".rs", buildRust("-O", "-Cpanic=abort", "-Clink-arg=-zstack-size=32768")},
-	{"rust-std", ".rs", buildRust("-Copt-level=s", "-Clto=fat", "-Ccodegen-units=1", "-Cpanic=abort", "-Clink-arg=-zstack-size=32768")},
-	{"assemblyscript", ".ts", buildAssemblyScript},
-	{"go", "", buildGo},
-	{"go-json", "", buildGo},
+	{name: "c", suffix: ".c", build: buildC},
+	{name: "rust-nostd", suffix: ".rs", build: buildRust("-O", "-Cpanic=abort", "-Clink-arg=-zstack-size=32768")},
+	{name: "rust-std", suffix: ".rs", build: buildRust("-Copt-level=s", "-Clto=fat", "-Ccodegen-units=1", "-Cpanic=abort", "-Clink-arg=-zstack-size=32768")},
+	{name: "assemblyscript", suffix: ".ts", build: buildAssemblyScript},
+	{name: "go", build: buildGo},
+	{name: "go-json", build: buildGo},
+	{name: "go-json-warm", build: buildGo, others: "go-json"},
 }
 
 type language struct {
 	name   string
 	suffix string // of a source; a Go hand is a directory
 	build  func(ctx context.Context, source, output string) error
+	// others is the language whose sources the peers' contracts have; "" means
+	// this one: no peer has an answer to glovebox_warm_v1.
+	others string
 }
 
-// hand builds the trivial hand for the contract of one host. The error matches
-// errMissing if there is no toolchain for it.
+// builtHands are the modules that hand has built, by source.
+var builtHands sync.Map
+
+// hand builds the trivial hand for the contract of one host, once. The error
+// matches errMissing if there is no toolchain for it.
 func (l language) hand(ctx context.Context, contract string) ([]byte, error) {
-	return built(ctx, l.build, filepath.Join("hands", l.name, contract+l.suffix))
+	folder := l.name
+	if l.others != "" && contract != "glovebox" {
+		folder = l.others
+	}
+	source := filepath.Join("hands", folder, contract+l.suffix)
+	if module, ok := builtHands.Load(source); ok {
+		return module.([]byte), nil
+	}
+	module, err := built(ctx, l.build, source)
+	if err == nil {
+		builtHands.Store(source, module)
+	}
+	return module, err
 }
 
 // errMissing says that a toolchain is not installed.

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	extism "github.com/extism/go-sdk"
@@ -22,7 +22,9 @@ import (
 
 // hosts run hands. The first is what the others are held against.
 var hosts = []host{
-	{"glovebox", "glovebox", openGlovebox},
+	{"glovebox", "glovebox", openGlovebox(sandbox.ImagesMapped)},
+	{"glovebox-copied", "glovebox", openGlovebox(sandbox.ImagesCopied)},
+	{"glovebox-plain", "glovebox", openGlovebox(sandbox.ImagesOff)},
 	{"wazero", "glovebox", openWazero},
 	{"extism", "extism", openExtism},
 	{"extism-reuse", "extism", openExtismReuse},
@@ -34,6 +36,21 @@ type host struct {
 	// contract names the sources of hands for this host.
 	contract string
 	open     func(ctx context.Context, s setup) (box, error)
+}
+
+// hostNamed returns one of hosts.
+func hostNamed(name string) (host, error) {
+	for _, h := range hosts {
+		if h.name == name {
+			return h, nil
+		}
+	}
+	return host{}, errors.New("no host is called " + name)
+}
+
+// hostsNamed returns some of hosts, in their order.
+func hostsNamed(names ...string) []host {
+	return slices.DeleteFunc(slices.Clone(hosts), func(h host) bool { return !slices.Contains(names, h.name) })
 }
 
 // setup says how a host is opened. The zero value is how it is shipped.
@@ -100,18 +117,14 @@ func questionOf(prompt string) question {
 	return question{q, encoded}
 }
 
-// waitingRoom holds instances that stand inside their query until it is opened.
-type waitingRoom struct {
-	inside atomic.Int64
-	opened chan struct{}
-}
-
-func newWaitingRoom() *waitingRoom { return &waitingRoom{opened: make(chan struct{})} }
+// waitingRoom holds instances that stand inside their query until opened is
+// closed. Each sends to arrived first.
+type waitingRoom struct{ arrived, opened chan struct{} }
 
 // wait is called by the host for a hand. A nil room holds nobody.
 func (r *waitingRoom) wait() {
 	if r != nil {
-		r.inside.Add(1)
+		r.arrived <- struct{}{}
 		<-r.opened
 	}
 }
@@ -137,10 +150,15 @@ func (waitingKV) List(context.Context, abi.KVListRequest) (abi.KVListResult, err
 	return abi.KVListResult{}, errors.ErrUnsupported
 }
 
-// openGlovebox loads hands as they are shipped: default limits, the compiled
-// module in a cache on disk, a fresh instance for each query.
-func openGlovebox(_ context.Context, s setup) (box, error) {
-	engine, err := sandbox.New(sandbox.Config{CacheDir: s.cache})
+// openGlovebox loads hands as they are shipped, but for the images: default
+// limits, the compiled module in a cache on disk, a fresh instance for each
+// query.
+func openGlovebox(images sandbox.Images) func(context.Context, setup) (box, error) {
+	return func(_ context.Context, s setup) (box, error) { return gloveboxBox(images, s) }
+}
+
+func gloveboxBox(images sandbox.Images, s setup) (box, error) {
+	engine, err := sandbox.New(sandbox.Config{CacheDir: s.cache, Images: images})
 	if err != nil {
 		return box{}, err
 	}

@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime/pprof"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -142,56 +139,41 @@ func loadMany(ctx context.Context, t task) (any, error) {
 	return many, box.close()
 }
 
-// printLoaded prints a row for each guest and variant.
+// printLoaded prints a row for each guest, host and variant.
 func printLoaded(ctx context.Context, w io.Writer, o options) error {
 	fmt.Fprintf(w, "\n## %s hands loaded at once, idle\n\n", thousands(float64(o.hands)))
-	fmt.Fprintln(w, "| guest | host | differ in | hands | to compile | to load | RSS, MiB | a hand, KiB | of it heap | machine code |\n|---|---|---|---|---|---|---|---|---|---|")
-	return o.eachGuest(ctx, w, func(l language) error {
-		for _, h := range hosts {
-			if h.name == "extism-reuse" || o.hosts != "" && !slices.Contains(strings.Split(o.hosts, ","), h.name) {
-				continue
-			}
+	fmt.Fprintln(w, "| guest | host | differ in | hands | to compile, s | to load, s | RSS, MiB | a hand, KiB | of it heap | machine code |\n|---|---|---|---|---|---|---|---|---|---|")
+	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
+		for _, h := range hostsNamed("glovebox", "wazero", "extism", "wapc") {
 			for _, v := range variants {
-				if err := printLoadedRow(ctx, w, o, l, h, v); err != nil {
-					return err
+				if err := inFolder(ctx, l, h, func(t task) error {
+					return printLoadedRow(ctx, w, o, l, v, t)
+				}); err != nil {
+					return nil, err
 				}
 			}
 		}
-		return nil
+		return nil, nil
 	})
 }
 
-func printLoadedRow(ctx context.Context, w io.Writer, o options, l language, h host, variant string) error {
-	dir, err := os.MkdirTemp("", "glovebox-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	module, err := l.hand(ctx, h.contract)
-	if err != nil {
-		return err
-	}
-	t := task{Kind: "loaded", Host: h.name, Module: filepath.Join(dir, "hand.wasm"), Cache: filepath.Join(dir, "cache"), Variant: variant, Hands: o.hands, Patience: o.patience}
-	if err := os.WriteFile(t.Module, module, 0o600); err != nil {
-		return err
-	}
-	// One process compiles, and another finds what it left.
+// printLoadedRow has one process compile the hands and another load what that
+// has left in the cache.
+func printLoadedRow(ctx context.Context, w io.Writer, o options, l language, variant string, t task) error {
+	t.Kind, t.Variant, t.Hands, t.Patience = "loaded", variant, o.hands, o.patience
 	var compiled, m manyLoaded
 	if err := elsewhere(ctx, t, &compiled); err != nil {
 		return err
 	}
-	t.Hands = compiled.Hands
+	t.Hands, t.Patience = compiled.Hands, 0
 	if o.profile != "" {
-		t.Profile = fmt.Sprintf("%s.%s.%s.%s", o.profile, l.name, h.name, variant)
+		t.Profile = fmt.Sprintf("%s.%s.%s.%s", o.profile, l.name, t.Host, variant)
 	}
-	t.Patience = 0
 	if err := elsewhere(ctx, t, &m); err != nil {
 		return err
 	}
 	each := m.After.minus(m.Before).over(max(m.Hands-1, 1))
-	_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.0f | %.1f | %.1f | %.1f |\n", l.name, h.name, variant, thousands(float64(m.Hands)),
-		seconds(compiled.Took), seconds(m.Took), float64(m.After.Rss)/(1<<20), float64(each.Rss)/1024, float64(each.Heap)/1024, float64(each.Code)/1024)
+	_, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %.2f | %.2f | %.0f | %.1f | %.1f | %.1f |\n", l.name, t.Host, variant, thousands(float64(m.Hands)),
+		compiled.Took.Seconds(), m.Took.Seconds(), float64(m.After.Rss)/(1<<20), float64(each.Rss)/1024, float64(each.Heap)/1024, float64(each.Code)/1024)
 	return err
 }
-
-func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

@@ -33,41 +33,21 @@ type options struct {
 	block      int
 	goroutines int
 	rounds     int
-	hosts      string
+	repeats    int
 	hands      int
 	patience   time.Duration
 	profile    string
 }
 
-// eachGuest runs measure for the languages that were asked for, and says which
-// have no toolchain.
-func (o options) eachGuest(ctx context.Context, w io.Writer, measure func(l language) error) error {
-	var remarks []string
-	for _, l := range languages {
-		if o.guests != "" && !slices.Contains(strings.Split(o.guests, ","), l.name) {
-			continue
-		}
-		if err := measure(l); errors.Is(err, errMissing) {
-			remarks = append(remarks, fmt.Sprintf("%s is left out: %v", l.name, err))
-		} else if err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
-	}
-	if len(remarks) > 0 {
-		fmt.Fprintf(w, "\n%s\n", strings.Join(remarks, "\n"))
-	}
-	return nil
-}
-
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure only one of: fresh, metering, deadline, tables")
+	flag.StringVar(&o.only, "only", "", "measure only one of: fresh, concurrent, cold, memory, loaded, metering, deadline, tables")
 	flag.StringVar(&o.guests, "guests", "", "languages of the trivial hand, separated by commas; empty means all")
-	flag.DurationVar(&o.budget, "time", 5*time.Second, "time for the latencies, and for the throughputs, of one guest in all hosts")
+	flag.DurationVar(&o.budget, "time", 5*time.Second, "time for one guest, or one row, of a table of times")
 	flag.IntVar(&o.block, "block", 30, "queries that one host answers before it is another's turn")
-	flag.IntVar(&o.goroutines, "goroutines", 2, "goroutines that ask at once, for throughput and deadlines")
-	flag.IntVar(&o.rounds, "rounds", 200, "how often the hands spin to their deadline")
-	flag.StringVar(&o.hosts, "hosts", "", "hosts, separated by commas; empty means all")
+	flag.IntVar(&o.goroutines, "goroutines", 2, "hands that spin to their deadline at once")
+	flag.IntVar(&o.rounds, "rounds", 200, "how often the hands spin to their deadline, tables")
+	flag.IntVar(&o.repeats, "repeats", 3, "how often a cache begins empty")
 	flag.IntVar(&o.hands, "hands", 1000, "hands that are loaded at once")
 	flag.DurationVar(&o.patience, "patience", 20*time.Second, "time to compile the hands that are loaded at once; what is not compiled by then is left out")
 	flag.StringVar(&o.profile, "profile", "", "beginning of the paths for profiles of the heap with the hands loaded")
@@ -92,9 +72,12 @@ var sections = []struct {
 	print func(ctx context.Context, w io.Writer, o options) error
 }{
 	{"fresh", printFresh},
+	{"concurrent", printConcurrent},
+	{"cold", printCold},
+	{"memory", printMemory},
 	{"loaded", printLoaded},
 	{"metering", printMetering},
-	{"deadline", printDeadline},
+	{"deadline, tables", printDeadline},
 	{"tables", printTables},
 }
 
@@ -133,77 +116,6 @@ func printVersions(w io.Writer) {
 		}
 	}
 	fmt.Fprintln(w)
-}
-
-// throughputWindow is short, so that each host has many and one in which the
-// machine did something else does not tell.
-const throughputWindow = 50 * time.Millisecond
-
-// printFresh prints a row for each guest and a column for each host.
-func printFresh(ctx context.Context, w io.Writer, o options) error {
-	var latency, rate []string
-	var remarks []string
-	for _, l := range languages {
-		if o.guests != "" && !slices.Contains(strings.Split(o.guests, ","), l.name) {
-			continue
-		}
-		list, reasons, err := contenders(ctx, l, hosts, setup{})
-		if errors.Is(err, errMissing) {
-			remarks = append(remarks, fmt.Sprintf("%s is left out: %v", l.name, err))
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		for _, reason := range reasons {
-			remarks = append(remarks, "left out: "+reason.Error())
-		}
-		took, err := latencies(ctx, list, o.block, o.budget)
-		if err != nil {
-			return errors.Join(fmt.Errorf("%s in %w", l.name, err), closeAll(list))
-		}
-		rates, err := throughputs(ctx, list, o.goroutines, throughputWindow, o.budget)
-		if err = errors.Join(err, closeAll(list)); err != nil {
-			return fmt.Errorf("%s in %w", l.name, err)
-		}
-		latencyRow, rateRow := "| "+l.name+" |", "| "+l.name+" |"
-		for _, h := range hosts {
-			i := slices.IndexFunc(list, func(c contender) bool { return c.host == h.name })
-			if i < 0 {
-				latencyRow += " – |"
-				rateRow += " – |"
-				continue
-			}
-			p50 := quantile(took[i], 0.5)
-			latencyRow += fmt.Sprintf(" %s / %s%s |", microseconds(p50), microseconds(quantile(took[i], 0.99)),
-				against(list, float64(p50)/float64(quantile(took[0], 0.5)), i))
-			r := quantile(rates[i], 0.5)
-			rateRow += fmt.Sprintf(" %s%s |", thousands(r), against(list, quantile(rates[0], 0.5)/r, i))
-		}
-		latency, rate = append(latency, latencyRow), append(rate, rateRow)
-	}
-	head, rule := "| guest |", "|---|"
-	for _, h := range hosts {
-		head += " " + h.name + " |"
-		rule += "---|"
-	}
-	fmt.Fprintf(w, "\n## One query, p50 / p99 in µs (× Glovebox's p50)\n\n%s\n%s\n%s\n", head, rule, strings.Join(latency, "\n"))
-	fmt.Fprintf(w, "\n## Queries per second, %d goroutines (Glovebox is × faster)\n\n%s\n%s\n%s\n", o.goroutines, head, rule, strings.Join(rate, "\n"))
-	if len(remarks) > 0 {
-		fmt.Fprintf(w, "\n%s\n", strings.Join(remarks, "\n"))
-	}
-	return nil
-}
-
-// against shows a host's ratio to Glovebox, if Glovebox is there.
-func against(list []contender, ratio float64, i int) string {
-	if i == 0 || list[0].host != hosts[0].name {
-		return ""
-	}
-	if ratio < 1 {
-		return fmt.Sprintf(" (%.2f ×)", ratio)
-	}
-	return fmt.Sprintf(" (%.1f ×)", ratio)
 }
 
 func printMetering(ctx context.Context, w io.Writer, _ options) error {

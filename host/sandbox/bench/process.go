@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -79,12 +79,21 @@ func doTask(ctx context.Context, r io.Reader, w io.Writer) error {
 	return json.NewEncoder(w).Encode(outcome)
 }
 
-// hostNamed returns one of hosts.
-func hostNamed(name string) (host, error) {
-	for _, h := range hosts {
-		if h.name == name {
-			return h, nil
-		}
+// inFolder builds a guest's hand for a host and calls do with its path and that
+// of an empty cache.
+func inFolder(ctx context.Context, l language, h host, do func(t task) error) error {
+	dir, err := os.MkdirTemp("", "glovebox-bench-")
+	if err != nil {
+		return err
 	}
-	return host{}, errors.New("no host is called " + name)
+	defer os.RemoveAll(dir)
+	module, err := l.hand(ctx, h.contract)
+	if err != nil {
+		return err
+	}
+	t := task{Host: h.name, Module: filepath.Join(dir, "hand.wasm"), Cache: filepath.Join(dir, "cache")}
+	if err := os.WriteFile(t.Module, module, 0o600); err != nil {
+		return err
+	}
+	return do(t)
 }

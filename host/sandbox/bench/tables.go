@@ -208,7 +208,7 @@ func instancesOf(ctx context.Context, modules []tableModule) ([]instance, error)
 	for i, m := range modules {
 		out[i].took = quantile(took[i], 0.5)
 		debug.FreeOSMemory()
-		before, err := resident()
+		before, err := residentBytes()
 		if err != nil {
 			return nil, err
 		}
@@ -221,7 +221,7 @@ func instancesOf(ctx context.Context, modules []tableModule) ([]instance, error)
 			live = append(live, made)
 		}
 		debug.FreeOSMemory()
-		after, err := resident()
+		after, err := residentBytes()
 		if err != nil {
 			return nil, err
 		}
@@ -239,9 +239,9 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// resident is the resident memory of this process, in bytes; zero where the
+// residentBytes is the resident memory of this process, in bytes; zero where the
 // system does not tell.
-func resident() (int64, error) {
+func residentBytes() (int64, error) {
 	data, err := os.ReadFile("/proc/self/statm")
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// inFlight are how many queries are asked at once.
+var inFlight = []int{1, 2, 8, 64}
+
+// loadWindow is short, so that each host has many and one in which the machine
+// did something else does not tell.
+const loadWindow = 50 * time.Millisecond
+
+// loadFigures are what came of several windows.
+type loadFigures struct {
+	rates []float64 // queries per second of each window
+	took  []time.Duration
+}
+
+// underLoad lets the contenders run in rotation for a window each, with so many
+// goroutines. The first window of each is not counted.
+func underLoad(ctx context.Context, list []contender, goroutines int, budget time.Duration) ([]loadFigures, error) {
+	figures := make([]loadFigures, len(list))
+	asks := make([][]ask, len(list))
+	for i, c := range list {
+		for range goroutines {
+			ask, err := c.worker(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.host, err)
+			}
+			asks[i] = append(asks[i], ask)
+		}
+	}
+	end := time.Now().Add(budget)
+	for round := 0; round < 2 || time.Now().Before(end); round++ {
+		for i, c := range list {
+			rate, took, err := askForAWindow(ctx, asks[i])
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.host, err)
+			}
+			if round > 0 {
+				figures[i].rates = append(figures[i].rates, rate)
+				figures[i].took = append(figures[i].took, took...)
+			}
+		}
+	}
+	return figures, nil
+}
+
+func askForAWindow(ctx context.Context, asks []ask) (rate float64, took []time.Duration, err error) {
+	var wait sync.WaitGroup
+	each := make([][]time.Duration, len(asks))
+	errs := make([]error, len(asks))
+	began := time.Now()
+	for i, ask := range asks {
+		wait.Go(func() {
+			for last := began; errs[i] == nil && last.Sub(began) < loadWindow; {
+				errs[i] = ask(ctx, plain)
+				now := time.Now()
+				each[i] = append(each[i], now.Sub(last))
+				last = now
+			}
+		})
+	}
+	wait.Wait()
+	elapsed := time.Since(began)
+	took = slices.Concat(each...)
+	return float64(len(took)) / elapsed.Seconds(), took, errors.Join(errs...)
+}
+
+// printConcurrent prints a row for each guest and host and a column for each
+// number of queries in flight.
+func printConcurrent(ctx context.Context, w io.Writer, o options) error {
+	list := hostsNamed("glovebox", "wazero", "extism", "extism-reuse", "wapc")
+	fmt.Fprintf(w, "\n## In flight at once: queries per second (p50 / p99 in µs)\n\n| guest | host |")
+	rule := "|---|---|"
+	for _, n := range inFlight {
+		fmt.Fprintf(w, " %d |", n)
+		rule += "---|"
+	}
+	fmt.Fprintf(w, "\n%s\n", rule)
+	if err := o.eachGuest(ctx, w, func(l language) ([]error, error) {
+		contenders, reasons, err := contenders(ctx, l, list, setup{atOnce: inFlight[len(inFlight)-1]})
+		if err != nil {
+			return nil, err
+		}
+		rows := make([]string, len(contenders))
+		for _, n := range inFlight {
+			figures, err := underLoad(ctx, contenders, n, o.budget/2)
+			if err != nil {
+				return nil, errors.Join(err, closeAll(contenders))
+			}
+			for i, f := range figures {
+				rows[i] += fmt.Sprintf(" %s (%s / %s) |", thousands(quantile(f.rates, 0.5)), microseconds(quantile(f.took, 0.5)), microseconds(quantile(f.took, 0.99)))
+			}
+		}
+		for i, c := range contenders {
+			fmt.Fprintf(w, "| %s | %s |%s\n", l.name, c.host, rows[i])
+		}
+		return reasons, closeAll(contenders)
+	}); err != nil {
+		return err
+	}
+	return printParallel(ctx, w, o)
+}
+
+// parallelHands is how many different hands are asked once each at one time.
+const parallelHands = 64
+
+// printParallel compares asking different hands in parallel with asking them one
+// after the other.
+func printParallel(ctx context.Context, w io.Writer, o options) error {
+	processors := runtime.GOMAXPROCS(0)
+	fmt.Fprintf(w, "\n## %d different hands asked once each, in parallel: × the time one after the other on each of %d processors\n\n", parallelHands, processors)
+	fmt.Fprintln(w, "| guest | host | differ in | one query, µs | one after the other, ms | in parallel, ms | × the ideal |\n|---|---|---|---|---|---|---|")
+	rows := []struct{ host, variant string }{{"glovebox", "name"}, {"glovebox", "code"}, {"wazero", "name"}, {"extism", "name"}, {"wapc", "name"}}
+	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
+		if l.name != "c" && l.name != "go" {
+			return nil, nil
+		}
+		for _, r := range rows {
+			h, err := hostNamed(r.host)
+			if err != nil {
+				return nil, err
+			}
+			hands := min(parallelHands, o.hands)
+			one, serial, parallel, err := askInParallel(ctx, l, h, r.variant, hands, o.budget)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", h.name, err)
+			}
+			ideal := float64(serial) / float64(min(processors, hands))
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.2f |\n", l.name, r.host, r.variant, microseconds(one),
+				twoDigits(serial), twoDigits(parallel), float64(parallel)/ideal)
+		}
+		return nil, nil
+	})
+}
+
+func twoDigits(d time.Duration) string {
+	return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond))
+}
+
+// askInParallel asks hands once each, one after the other and all at once, in
+// turns. It returns the medians of one query, of a round of them, and of a
+// round in parallel.
+func askInParallel(ctx context.Context, l language, h host, variant string, hands int, budget time.Duration) (one, serial, parallel time.Duration, err error) {
+	module, err := l.hand(ctx, h.contract)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	box, err := h.open(ctx, setup{})
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer func() { err = errors.Join(err, box.close()) }()
+	asks := make([]ask, hands)
+	for i := range asks {
+		varied, err := vary(module, variant, i)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		hand, err := box.load(ctx, fmt.Sprintf("bench-%d", i), varied)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		if asks[i], err = hand.worker(ctx); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	var ones, serials, parallels []time.Duration
+	end := time.Now().Add(budget)
+	for round := 0; round < 2 || time.Now().Before(end); round++ {
+		took := make([]time.Duration, hands)
+		began := time.Now()
+		for i, ask := range asks {
+			asked := time.Now()
+			if err := ask(ctx, plain); err != nil {
+				return 0, 0, 0, err
+			}
+			took[i] = time.Since(asked)
+		}
+		inTurn := time.Since(began)
+
+		errs := make([]error, hands)
+		var wait sync.WaitGroup
+		began = time.Now()
+		for i, ask := range asks {
+			wait.Go(func() { errs[i] = ask(ctx, plain) })
+		}
+		wait.Wait()
+		atOnce := time.Since(began)
+		if err := errors.Join(errs...); err != nil {
+			return 0, 0, 0, err
+		}
+		if round > 0 {
+			ones, serials, parallels = append(ones, took...), append(serials, inTurn), append(parallels, atOnce)
+		}
+	}
+	return quantile(ones, 0.5), quantile(serials, 0.5), quantile(parallels, 0.5), nil
+}
