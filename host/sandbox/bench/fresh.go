@@ -110,7 +110,7 @@ func latencies(ctx context.Context, list []contender, block int, budget time.Dur
 
 // extismAims are how many times faster than a fresh instance in Extism a query
 // is to be, by guest.
-var extismAims = map[string]int{"c": 20, "go": 10, "go-json": 10, "go-json-warm": 10}
+var extismAims = map[string]int{"c": 20, "go": 10, "go-json": 10, "go-json-warm": 10, "go-sdk": 10}
 
 // printFresh prints a row for each guest and a column for each host.
 func printFresh(ctx context.Context, w io.Writer, o options) error {

@@ -24,6 +24,7 @@ var languages = []language{
 	{name: "go", build: buildGo},
 	{name: "go-json", build: buildGo},
 	{name: "go-json-warm", build: buildGo, others: "go-json"},
+	{name: "go-sdk", build: buildGo, others: "go-json"},
 }
 
 type language struct {
@@ -31,7 +32,7 @@ type language struct {
 	suffix string // of a source; a Go hand is a directory
 	build  func(ctx context.Context, source, output string) error
 	// others is the language whose sources the peers' contracts have; "" means
-	// this one: no peer has an answer to glovebox_warm_v1.
+	// this one: no peer has an answer to glovebox_warm_v1 or to the SDK.
 	others string
 }
 

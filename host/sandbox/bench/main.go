@@ -41,7 +41,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure only one of: fresh, concurrent, cold, memory, loaded, metering, deadline, tables")
+	flag.StringVar(&o.only, "only", "", "measure only one of: images, fresh, concurrent, cold, memory, loaded, metering, deadline, tables")
 	flag.StringVar(&o.guests, "guests", "", "languages of the trivial hand, separated by commas; empty means all")
 	flag.DurationVar(&o.budget, "time", 5*time.Second, "time for one guest, or one row, of a table of times")
 	flag.IntVar(&o.block, "block", 30, "queries that one host answers before it is another's turn")
@@ -71,6 +71,7 @@ var sections = []struct {
 	name  string
 	print func(ctx context.Context, w io.Writer, o options) error
 }{
+	{"images", printImages},
 	{"fresh", printFresh},
 	{"concurrent", printConcurrent},
 	{"cold", printCold},

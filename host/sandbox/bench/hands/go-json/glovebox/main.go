@@ -1,23 +1,36 @@
 //go:build wasip1
 
-// The trivial hand with the SDK, which reads the query with encoding/json.
+// The trivial hand without an SDK that reads the query with encoding/json.
 package main
 
-import (
-	"context"
-	"strings"
+import "unsafe"
 
-	"github.com/gloveboxhq/glovebox/sdk/go/hand"
-	"github.com/gloveboxhq/glovebox/sdk/go/hand/kv"
-)
+//go:wasmimport glovebox query_size
+func querySize() int32
 
-func init() {
-	hand.Register(func(ctx context.Context, q hand.Query) (string, error) {
-		if strings.HasPrefix(q.Prompt, "!") {
-			_, _ = kv.Get(ctx, "wait") // it may be absent
-		}
-		return "Nothing happened.", nil
-	})
+//go:wasmimport glovebox query_read
+func queryRead(to unsafe.Pointer, capacity uint32) int32
+
+//go:wasmimport glovebox reply
+func reply(text unsafe.Pointer, length uint32) int32
+
+//go:wasmimport glovebox_kv get
+func kvGet(request unsafe.Pointer, length uint32) int32
+
+func wait() {
+	request := `{"key":"wait"}`
+	kvGet(unsafe.Pointer(unsafe.StringData(request)), uint32(len(request)))
 }
 
-func main() { hand.Main() }
+func main() {}
+
+//go:wasmexport glovebox_query_v1
+func query() int32 {
+	bytes := make([]byte, querySize())
+	queryRead(unsafe.Pointer(unsafe.SliceData(bytes)), uint32(len(bytes)))
+	text, ok := answer(bytes)
+	if !ok {
+		return 1
+	}
+	return reply(unsafe.Pointer(unsafe.StringData(text)), uint32(len(text)))
+}
