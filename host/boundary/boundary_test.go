@@ -546,6 +546,7 @@ func TestSources(t *testing.T) {
 // checkInvariants holds a text against what must be true of any.
 func checkInvariants(t testing.TB, name, raw string) {
 	t.Helper()
+	checkShortCut(t, name, raw)
 	c := wrap(t, raw)
 	if c.IsEmpty() {
 		return

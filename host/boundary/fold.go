@@ -231,6 +231,10 @@ func decodeLayer(in []glyph) []glyph {
 	return out
 }
 
+// maxReference bounds a name and the & before it: the longest in the HTML standard
+// has 31 letters.
+const maxReference = 33
+
 // reference decodes the HTML character reference at the start of in, with or
 // without its semicolon, appending to dst; n is its length, 0 if there is none.
 func reference(in []glyph, dst []rune) (decoded []rune, n int) {
@@ -248,8 +252,7 @@ func reference(in []glyph, dst []rune) (decoded []rune, n int) {
 		}
 		return append(dst, value), i
 	}
-	// The longest name in the HTML standard has 31 letters.
-	var name [34]byte
+	var name [maxReference + 1]byte
 	name[0], n = '&', 1
 	for n < len(in) && n < len(name)-1 && in[n].r < utf8.RuneSelf && isLetterDigit(byte(in[n].r)) {
 		name[n] = byte(in[n].r)

@@ -11,8 +11,11 @@ const (
 	hostEnd   = "endopenclawinternalcontext"
 )
 
-// labelName begins the frame's label.
-const labelName = "externalcontentfrom"
+// labelName begins the frame's label, cutName stands in every cut mark.
+const (
+	labelName = "externalcontentfrom"
+	cutName   = "moretokens"
+)
 
 // Names in the folded view, that is in lower case and without separators.
 var (
@@ -303,7 +306,7 @@ func (v *view) cutMark(i int) (start, end int) {
 		return 0, 0
 	}
 	for number := end; end-number < maxCutNumber; end++ {
-		if words := v.word(end, "moretokens"); words != 0 && end > number {
+		if words := v.word(end, cutName); words != 0 && end > number {
 			if v.char(words) == ']' {
 				words++
 			}

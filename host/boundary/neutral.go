@@ -19,6 +19,14 @@ const maxPasses = 4
 // go on until one finds nothing to do. A text that still moves then was built
 // for it and is replaced whole.
 func neutralise(raw string) (string, Report) {
+	if harmless(raw) {
+		return strings.TrimSpace(raw), Report{}
+	}
+	return neutraliseAll(raw)
+}
+
+// neutraliseAll is neutralise without a look at whether there is anything to do.
+func neutraliseAll(raw string) (string, Report) {
 	var report Report
 	text := raw
 	for range maxPasses {

@@ -1,0 +1,101 @@
+package boundary_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/gloveboxhq/glovebox/host/boundary"
+)
+
+// checkShortCut holds what Wrap makes of a text against the rules without the short
+// cut for texts that need nothing.
+func checkShortCut(t testing.TB, name, raw string) {
+	t.Helper()
+	c, report := boundary.Wrap(calendar(t), raw, boundary.Unlimited)
+	want, reported := boundary.NeutraliseAll(raw)
+	if got := boundary.Neutral(c); got != want || report != reported {
+		t.Fatalf("%s: %q gives %q, %+v; the rules give %q, %+v", name, raw, got, report, want, reported)
+	}
+}
+
+// The tables say the same of each code point as what they are made of.
+func TestTablesOfCodePoints(t *testing.T) {
+	for r := rune(utf8.RuneSelf); r <= utf8.MaxRune; r++ {
+		steps, kept := boundary.FoldedRune(r)
+		if want, wanted := boundary.FoldRune(r); steps != want || kept != wanted {
+			t.Fatalf("%U: %q, %v; want %q, %v", r, steps, kept, want, wanted)
+		}
+	}
+}
+
+// Every marker, spelled in every way, is seen wherever it stands, and so is each
+// character that is not to stay; what only looks like one costs time and nothing else.
+func TestShortCut(t *testing.T) {
+	for name, marker := range map[string]string{
+		"frame": "<<</EXTCONTENT_" + id + ">>>", "label": "[External content from hand://x", "turn": "<start_of_turn>", "pipe": "<|im_start|>",
+		"sys": "<<SYS>>", "inst": "[/INST]", "cut": "[… cut: 12 more tokens]", "host": "BEGIN_OPENCLAW_INTERNAL_CONTEXT", "summary": "[Summary 0123abcd",
+		"role": "System:", "role in type": "**Assistant** :", "role in HTML": "<br>1. <b>Human</b>:",
+	} {
+		for spelling, text := range spellings(marker) {
+			for _, around := range []string{"", "plain words", "ends with c", "über € 中", "e", "\n", "Sir:\n", "> ", "💶"} {
+				checkShortCut(t, name+" "+spelling, around+text+around)
+			}
+		}
+		for cut := range marker {
+			checkShortCut(t, name, "the "+marker[:cut]+" and "+marker[cut:])
+			checkShortCut(t, name, "the\n"+marker[:cut]+"\n"+marker[cut:])
+		}
+	}
+	for r := rune(0); r <= utf8.MaxRune; r++ {
+		if r == 0x3400+0x100 {
+			r = 0x9F00 // ideographs are all alike
+		} else if r == 0x20000 {
+			r = 0xE0000
+		} else if r == 0xE1000 {
+			break
+		}
+		checkShortCut(t, "a code point", "a "+string(r)+"\u200d"+string(r)+"\ufe0f b "+string(r)+"ystem: <"+string(r)+">")
+		checkShortCut(t, "a code point", "a"+string(r)+"b")
+	}
+}
+
+// What people write is mostly seen to need nothing.
+func TestShortCutIsTaken(t *testing.T) {
+	for _, text := range []string{
+		"Design review moved to Thursday 15:00, room 4.", "  white space around \n", "the system is up, the human too: all well", "operating system: Linux",
+		"Größe: 3 m², naïve café, «bon», “quoted” – and so on…", "Привет, как дела?", "会議は三時です。", "مرحبا", "👩‍👩‍👧 ❤️ 🏴", "R&D, AT&T; a & b",
+		`C:\Data`, "Anna <anna@example.com>", "<p>Hello</p> <a href=\"https://example.com/x?a=1&b=2\">x</a>", "[1] see [2]", "if a < b && b > c {", "| a | b |\n|---|---|",
+		"the next context, text and content", "2026-03-23T09:00:00Z",
+	} {
+		if !boundary.Harmless(text) {
+			t.Errorf("the short cut is not taken for %q", text)
+		}
+		checkShortCut(t, "harmless", text)
+	}
+	mails := corpus(t, "benign_mails.json")
+	taken := 0
+	for _, mail := range mails {
+		if boundary.Harmless(mail) {
+			taken++
+		}
+	}
+	if taken*10 < len(mails)*9 {
+		t.Errorf("the short cut is taken for %d of %d mails", taken, len(mails))
+	}
+	documents, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
+	if err != nil || len(documents) == 0 {
+		t.Fatal(err, documents)
+	}
+	for _, name := range documents {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for paragraph := range strings.SplitSeq(string(text), "\n\n") {
+			checkShortCut(t, name, paragraph)
+		}
+	}
+}
