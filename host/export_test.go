@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/compaction"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/dream"
 )
@@ -54,4 +56,17 @@ func (h *Host) LoadedModules() int {
 	h.handSets.mu.Lock()
 	defer h.handSets.mu.Unlock()
 	return len(h.handSets.loaded)
+}
+
+// Box returns what asks a hand's module the question of q and nothing else: what
+// remains of Query when the host has nothing to do.
+func (h *Host) Box(q HandQuery) func(context.Context) (sandbox.Result, error) {
+	set, release := h.handSets.use()
+	defer release()
+	k, user := set.hands[q.Hand], h.users[h.config.defaultName]
+	question := abi.Query{
+		Prompt: q.Prompt, From: q.From, To: q.To, Now: h.now(), Timezone: h.timezone(), MaxOutputTokens: q.MaxTokens,
+		Config: configFor(k.Config(), user.Name), Subject: h.ledger.Subject(q.Hand, user.ID.String()),
+	}
+	return func(ctx context.Context) (sandbox.Result, error) { return k.Module().Query(ctx, question, sandbox.Ports{}) }
 }

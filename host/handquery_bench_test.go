@@ -1,0 +1,131 @@
+package host_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/host"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
+	"github.com/gloveboxhq/glovebox/host/telemetry"
+)
+
+// prompt is a hand that reads the query and replies a constant, so that what is
+// measured is everything but the hand:
+//
+//	(data (i32.const 0) "Nothing happened.")
+//	(func (export "glovebox_query_v1") (result i32)
+//	  (drop (call $query_read (i32.const 1024) (i32.const 4096)))
+//	  (call $reply (i32.const 0) (i32.const 17)))
+const prompt = "\x00asm\x01\x00\x00\x00\x01\x0b\x02\x60\x02\x7f\x7f\x01\x7f\x60\x00\x01\x7f" +
+	"\x02\x28\x02\x08glovebox\x0aquery_read\x00\x00\x08glovebox\x05reply\x00\x00" +
+	"\x03\x02\x01\x01\x05\x03\x01\x00\x01\x07\x1e\x02\x06memory\x02\x00\x11glovebox_query_v1\x00\x02" +
+	"\x0a\x13\x01\x11\x00\x41\x80\x08\x41\x80\x20\x10\x00\x1a\x41\x00\x41\x11\x10\x01\x0b" +
+	"\x0b\x17\x01\x00\x41\x00\x0b\x11Nothing happened."
+
+const promptManifest = `
+name = "prompt"
+version = "1.0.0"
+abi = 1
+description = "It answers at once."
+[config.owner]
+type = "string"
+default = "{user}"
+[config.folders]
+type = "list"
+default = ["inbox", "sent"]
+[config.days]
+type = "integer"
+default = 7
+[config.short]
+type = "boolean"
+default = true
+`
+
+// promptHand writes the hand into a directory, configurable or not, and returns where
+// it is.
+func promptHand(b *testing.B, configurable bool) (path, digest string) {
+	b.Helper()
+	module := []byte(prompt)
+	if configurable {
+		bare, err := wasm.Decode(module)
+		if err != nil {
+			b.Fatal(err)
+		}
+		module = bare.WithCustom("glovebox.manifest", []byte(promptManifest))
+	}
+	path = filepath.Join(b.TempDir(), "prompt.wasm")
+	if err := os.WriteFile(path, module, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return path, sandbox.Digest(module)
+}
+
+// BenchmarkHandQuery is one question to a hand that answers at once. path=host is
+// Host.Query, path=box the same question to its module, which is all that cannot be
+// taken away; path=both asks them in turns, so that their medians can be compared on
+// a machine that does other things too.
+func BenchmarkHandQuery(b *testing.B) {
+	for _, setup := range []struct {
+		name                    string
+		configurable, telemetry bool
+	}{{"plain", false, false}, {"config", true, false}, {"telemetry", false, true}} {
+		b.Run("setup="+setup.name, func(b *testing.B) {
+			path, digest := promptHand(b, setup.configurable)
+			c := host.Config{Data: b.TempDir(), Cache: cacheDir, Hands: map[string]host.HandConfig{"prompt": {Module: path, Digest: digest}}}
+			if setup.telemetry {
+				measured, err := telemetry.New(b.Context(), "test")
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer measured.Close(context.Background())
+				c.Meter, c.Tracer = measured.Meter, measured.Tracer
+			}
+			h, err := host.New(b.Context(), c)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer h.Close()
+			q := host.HandQuery{Hand: "prompt", Prompt: "What is new?", From: monday.Add(-24 * time.Hour), To: monday}
+			paths := map[string]func(context.Context) (sandbox.Result, error){
+				"host": func(ctx context.Context) (sandbox.Result, error) { return h.Query(ctx, q) },
+				"box":  h.Box(q),
+			}
+			ask := func(path string) time.Duration {
+				began := time.Now()
+				result, err := paths[path](b.Context())
+				if err != nil || result.Reply.IsEmpty() {
+					b.Fatalf("%+v, %v", result, err)
+				}
+				return time.Since(began)
+			}
+			for _, path := range []string{"host", "box"} {
+				b.Run("path="+path, func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						ask(path)
+					}
+				})
+			}
+			b.Run("path=both", func(b *testing.B) {
+				took := map[string][]time.Duration{}
+				for b.Loop() {
+					for path := range paths {
+						took[path] = append(took[path], ask(path))
+					}
+				}
+				median := func(path string) float64 {
+					slices.Sort(took[path])
+					return float64(took[path][len(took[path])/2])
+				}
+				b.ReportMetric(median("host"), "host-ns")
+				b.ReportMetric(median("box"), "box-ns")
+				b.ReportMetric(median("host")/median("box"), "ratio")
+			})
+		})
+	}
+}
