@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -1100,8 +1101,28 @@ func secret(reference string) (string, error) {
 	return value, nil
 }
 
-// localZone names the machine's time zone.
+// localZone names the machine's time zone, as it was within the last zoneKept: to
+// find it reads a link and the zone's file.
 func localZone() string {
+	if last := lastZone.Load(); last != nil && time.Since(last.at) < zoneKept {
+		return last.name
+	}
+	z := zoneRead{findZone(), time.Now()}
+	lastZone.Store(&z)
+	return z.name
+}
+
+// zoneKept is how late a host knows of a machine that has moved.
+const zoneKept = time.Minute
+
+type zoneRead struct {
+	name string
+	at   time.Time
+}
+
+var lastZone atomic.Pointer[zoneRead]
+
+func findZone() string {
 	// $TZ may be a name, or a path to the zone's file.
 	name := time.Local.String()
 	if _, inZoneinfo, ok := strings.Cut(name, "zoneinfo/"); ok {

@@ -66,7 +66,9 @@ func (h *Host) Box(q HandQuery) func(context.Context) (sandbox.Result, error) {
 	k, user := set.hands[q.Hand], h.users[h.config.defaultName]
 	question := abi.Query{
 		Prompt: q.Prompt, From: q.From, To: q.To, Now: h.now(), Timezone: h.timezone(), MaxOutputTokens: q.MaxTokens,
-		Config: configFor(k.Config(), user.Name), Subject: h.ledger.Subject(q.Hand, user.ID.String()),
+		Config: k.configFor(user.Name), Subject: h.ledger.Subject(q.Hand, user.ID.String()),
 	}
-	return func(ctx context.Context) (sandbox.Result, error) { return k.Module().Query(ctx, question, sandbox.Ports{}) }
+	return func(ctx context.Context) (sandbox.Result, error) {
+		return k.Module().Query(ctx, question, sandbox.Ports{})
+	}
 }

@@ -36,13 +36,13 @@ func (h *Host) HandRunner(ctx context.Context, name string) (conformance.Runner,
 	replay := &replay{answers: map[[sha256.Size]byte]fetched{}}
 	return handtest.Runner(k.Module(), func() (sandbox.Ports, func() error) {
 		caller := capability.Caller{Hand: name, Subject: h.ledger.Subject(name, "test "+rand.Text()), Withdrawn: h.withdrawn(name, k)}
-		files := capability.NewFiles(h.ledger, caller, k.Grant().Files)
+		files := capability.NewFiles(h.ledger, caller, k.grant.Files)
 		ports := sandbox.Ports{Files: files}
 		done := files.Close
-		if k.Grant().KV {
+		if k.grant.KV {
 			ports.KV = capability.NewKV(h.ledger, caller, k.Module().Limits())
 		}
-		if k.Grant().LLM {
+		if k.grant.LLM {
 			ports.LLM = capability.NewLLM(h.ledger, caller, h.instruments.asks(h.model, forHand))
 		}
 		if k.http != nil {

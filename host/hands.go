@@ -31,6 +31,63 @@ type hand struct {
 	http  *capability.HTTPGrant // nil if none
 	asks  []HandPermission
 	terms terms // without the module
+
+	// What each query needs of the registry.Hand, which copies all that it returns. It
+	// is not to be changed.
+	grant  registry.Grant
+	config map[string]any
+	// personal says that a value of config, or a directory of grant, has a place for the
+	// user's name.
+	personal struct{ config, files bool }
+}
+
+// hold keeps what each query needs of k.Hand.
+func (k *hand) hold() {
+	k.grant, k.config = k.Grant(), k.Config()
+	for _, value := range k.config {
+		switch v := value.(type) {
+		case string:
+			k.personal.config = k.personal.config || strings.Contains(v, userPlaceholder)
+		case []string:
+			k.personal.config = k.personal.config || slices.ContainsFunc(v, func(s string) bool { return strings.Contains(s, userPlaceholder) })
+		}
+	}
+	for _, dir := range k.grant.Files {
+		k.personal.files = k.personal.files || strings.Contains(dir, userPlaceholder)
+	}
+}
+
+// filesFor returns the directories that are granted for a user, by their roots.
+func (k *hand) filesFor(user string) map[string]string {
+	if !k.personal.files {
+		return k.grant.Files
+	}
+	own := make(map[string]string, len(k.grant.Files))
+	for root, path := range k.grant.Files {
+		own[root] = strings.ReplaceAll(path, userPlaceholder, user)
+	}
+	return own
+}
+
+// configFor returns the values for a user.
+func (k *hand) configFor(user string) map[string]any {
+	if !k.personal.config {
+		return k.config
+	}
+	own := maps.Clone(k.config)
+	for key, value := range own {
+		switch v := value.(type) {
+		case string:
+			own[key] = strings.ReplaceAll(v, userPlaceholder, user)
+		case []string:
+			all := make([]string, len(v))
+			for i, s := range v {
+				all[i] = strings.ReplaceAll(s, userPlaceholder, user)
+			}
+			own[key] = all
+		}
+	}
+	return own
 }
 
 // HandInfo tells of one hand that is configured or installed.
@@ -334,12 +391,12 @@ func (h *Host) query(ctx context.Context, q HandQuery, k *hand) (sandbox.Result,
 	}
 	subject := h.ledger.Subject(q.Hand, user.ID.String())
 	caller := capability.Caller{Hand: q.Hand, Subject: subject, Withdrawn: h.withdrawn(q.Hand, k)}
-	files := capability.NewFiles(h.ledger, caller, forUser(k.Grant().Files, user.Name))
+	files := capability.NewFiles(h.ledger, caller, k.filesFor(user.Name))
 	ports := sandbox.Ports{Files: files, Fixed: q.Fixed}
-	if k.Grant().KV {
+	if k.grant.KV {
 		ports.KV = capability.NewKV(h.ledger, caller, k.Module().Limits())
 	}
-	if k.Grant().LLM {
+	if k.grant.LLM {
 		ports.LLM = capability.NewLLM(h.ledger, caller, h.instruments.asks(h.model, forHand))
 	}
 	var targets []string
@@ -350,7 +407,7 @@ func (h *Host) query(ctx context.Context, q HandQuery, k *hand) (sandbox.Result,
 	}
 	result, err := k.Module().Query(ctx, abi.Query{
 		Prompt: q.Prompt, From: q.From, To: q.To, Now: now, Timezone: h.timezone(),
-		MaxOutputTokens: q.MaxTokens, Config: configFor(k.Config(), user.Name), Subject: subject,
+		MaxOutputTokens: q.MaxTokens, Config: k.configFor(user.Name), Subject: subject,
 	}, ports)
 	err = errors.Join(err, files.Close())
 	run := capability.Run{
@@ -413,31 +470,6 @@ func (h *Host) timezone() string {
 		return zone
 	}
 	return localZone()
-}
-
-// forUser puts the user's name into paths.
-func forUser(paths map[string]string, user string) map[string]string {
-	own := make(map[string]string, len(paths))
-	for root, path := range paths {
-		own[root] = strings.ReplaceAll(path, userPlaceholder, user)
-	}
-	return own
-}
-
-func configFor(config map[string]any, user string) map[string]any {
-	for key, value := range config {
-		switch v := value.(type) {
-		case string:
-			config[key] = strings.ReplaceAll(v, userPlaceholder, user)
-		case []string:
-			own := make([]string, len(v))
-			for i, s := range v {
-				own[i] = strings.ReplaceAll(s, userPlaceholder, user)
-			}
-			config[key] = own
-		}
-	}
-	return config
 }
 
 // sourcesOf returns the context sources of a user, in the configuration's

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,8 @@ type instruments struct {
 	triggers, memoryRuns                                    metric.Int64ObservableCounter
 	storeSize, sessions, messages, writersWaiting, indexLag metric.Int64ObservableGauge
 	backgroundRuns, hands                                   metric.Int64ObservableGauge
+
+	byHand sync.Map // of *handMeasures, by the hand's name
 
 	// watching is what looks at a host when somebody reads the metrics.
 	watching metric.Registration
@@ -248,6 +251,10 @@ func outcomeOf(err error) string {
 
 // finish ends a span with an outcome.
 func finish(span trace.Span, outcome string, failed bool) {
+	if !span.IsRecording() {
+		span.End()
+		return
+	}
 	span.SetAttributes(attribute.String("glovebox.outcome", outcome))
 	if failed {
 		span.SetStatus(codes.Error, outcome)
@@ -336,27 +343,61 @@ func (i *instruments) compacts(ctx context.Context, name string, trigger memory.
 	}
 }
 
+// handMeasures are the labels of one hand, which never change.
+type handMeasures struct {
+	start    []trace.SpanStartOption
+	add      []metric.AddOption
+	record   []metric.RecordOption
+	outcomes sync.Map // of []metric.AddOption, by the outcome
+}
+
+// hand returns the labels of a hand, of which there are as many as names were ever
+// configured.
+func (i *instruments) hand(name string) *handMeasures {
+	if m, ok := i.byHand.Load(name); ok {
+		return m.(*handMeasures)
+	}
+	own := labels("hand", name)
+	m, _ := i.byHand.LoadOrStore(name, &handMeasures{
+		start: []trace.SpanStartOption{trace.WithAttributes(attribute.String("glovebox.hand", name))},
+		add:   []metric.AddOption{own}, record: []metric.RecordOption{own},
+	})
+	return m.(*handMeasures)
+}
+
+// ended are the labels of a question to the hand that is over.
+func (m *handMeasures) ended(name, outcome string) []metric.AddOption {
+	if options, ok := m.outcomes.Load(outcome); ok {
+		return options.([]metric.AddOption)
+	}
+	options, _ := m.outcomes.LoadOrStore(outcome, []metric.AddOption{labels("hand", name, "outcome", outcome)})
+	return options.([]metric.AddOption)
+}
+
 // queries begins a question to a hand, whose end is told of once. Only a name from
 // the configuration is one.
 func (i *instruments) queries(ctx context.Context, hand string, known bool) (context.Context, func(sandbox.Result, error)) {
 	if !known {
 		hand = "unknown"
 	}
-	ctx, span := i.tracer.Start(ctx, "hand query", trace.WithAttributes(attribute.String("glovebox.hand", hand)))
+	m := i.hand(hand)
+	ctx, span := i.tracer.Start(ctx, "hand query", m.start...)
 	return ctx, func(r sandbox.Result, err error) {
 		outcome := outcomeOf(err)
 		if kind := abi.KindOf(err); kind != "" {
 			outcome = string(kind)
 		}
 		done := context.WithoutCancel(ctx)
-		i.handRuns.Add(done, 1, labels("hand", hand, "outcome", outcome))
+		i.handRuns.Add(done, 1, m.ended(hand, outcome)...)
 		// What never ran took no time.
 		if r.Took > 0 {
-			i.handTook.Record(done, r.Took.Seconds(), labels("hand", hand))
-			i.handFuel.Add(done, r.Fuel, labels("hand", hand))
-			i.handMemory.Record(done, r.MemoryBytes, labels("hand", hand))
+			i.handTook.Record(done, r.Took.Seconds(), m.record...)
+			i.handFuel.Add(done, r.Fuel, m.add...)
+			i.handMemory.Record(done, r.MemoryBytes, m.record...)
 		}
-		span.SetAttributes(attribute.Int64("glovebox.fuel", r.Fuel), attribute.Int64("glovebox.memory", r.MemoryBytes), attribute.Int("glovebox.reply.tokens", r.Reply.Tokens()))
+		if span.IsRecording() {
+			span.SetAttributes(attribute.Int64("glovebox.fuel", r.Fuel), attribute.Int64("glovebox.memory", r.MemoryBytes), attribute.Int("glovebox.reply.tokens", r.Reply.Tokens()))
+		}
 		finish(span, outcome, err != nil)
 	}
 }

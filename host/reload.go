@@ -294,6 +294,7 @@ func (k *hand) trustedAt(now time.Time) bool {
 func (h *Host) admit(name string, opened *registry.Hand, t terms, config Config) (_ *hand, err error) {
 	c := t.config
 	k := &hand{Hand: opened, users: config.handUsers(c), terms: t}
+	k.hold()
 	if opened.Grant().HTTP {
 		if k.http, err = c.Grant.http(opened.Permission(abi.CapabilityHTTP), nil); err != nil {
 			return nil, fmt.Errorf("hands.%s.grant: %w", name, err)

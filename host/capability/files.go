@@ -21,6 +21,7 @@ type Files struct {
 	door    door
 	granted map[string]string
 
+	// open and used are made when a file is first asked for.
 	open map[string]*os.Root
 	// used are the uses that are recorded.
 	used map[use]bool
@@ -50,7 +51,7 @@ const maxDirectoryEntries = 200_000
 // NewFiles returns the port. Granted maps the names of roots to directories of
 // this machine; they are opened when they are first used.
 func NewFiles(ledger *Ledger, caller Caller, granted map[string]string) *Files {
-	return &Files{door: door{ledger, caller}, granted: granted, open: map[string]*os.Root{}, used: map[use]bool{}}
+	return &Files{door: door{ledger, caller}, granted: granted}
 }
 
 // Close closes the directories.
@@ -158,6 +159,9 @@ func readRegular(root *os.Root, r abi.FilesReadRequest) ([]byte, error) {
 // enter decides on a call and returns the root it is about. Pages and pieces
 // after the first are decided like the first and recorded only if refused.
 func (f *Files) enter(ctx context.Context, action Action, name, filePath string) (*os.Root, error) {
+	if f.used == nil {
+		f.open, f.used = map[string]*os.Root{}, map[use]bool{}
+	}
 	target := name + ":" + filePath
 	dir, granted := f.granted[name]
 	var no *refusal

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"math"
 	"net"
 	"net/url"
@@ -81,6 +82,7 @@ type Ledger struct {
 	read *sql.DB
 	path string
 	key  []byte
+	macs sync.Pool // of hash.Hash, keyed with key
 	now  func() time.Time
 
 	insertRun, insertDecision *sql.Stmt
@@ -309,9 +311,15 @@ func (l *Ledger) migrate(ctx context.Context, version int) error {
 // Subject returns the opaque name of a user towards one hand: a keyed hash, so
 // that hands cannot compare notes.
 func (l *Ledger) Subject(hand, user string) string {
-	mac := hmac.New(sha256.New, l.key)
-	mac.Write([]byte(hand + "\x00" + user))
-	return hex.EncodeToString(mac.Sum(nil)[:16])
+	mac, ok := l.macs.Get().(hash.Hash)
+	if !ok {
+		mac = hmac.New(sha256.New, l.key)
+	}
+	defer l.macs.Put(mac)
+	mac.Reset()
+	var text [128]byte
+	mac.Write(append(append(append(text[:0], hand...), 0), user...))
+	return hex.EncodeToString(mac.Sum(text[:0])[:16])
 }
 
 // LockKey is the key that seals what was agreed for hands. It belongs to this ledger
@@ -508,17 +516,18 @@ func (l *Ledger) commit(batch []record) (refused []error, err error) {
 		return nil, err
 	}
 	defer tx.Rollback()
+	insertRun, insertDecision := tx.StmtContext(ctx, l.insertRun), tx.StmtContext(ctx, l.insertDecision)
 	refused = make([]error, len(batch))
 	added := map[rowKind]int{}
 	for i, r := range batch {
 		switch {
 		case r.run != nil:
 			added[rowKind{hand: r.run.Hand, run: true}]++
-			err = l.writeRun(ctx, tx, r.run)
+			err = writeRun(ctx, insertRun, r.run)
 		case r.decision != nil:
 			d := r.decision
 			added[rowKind{hand: d.Hand, allowed: d.Allowed}]++
-			_, err = tx.StmtContext(ctx, l.insertDecision).ExecContext(ctx,
+			_, err = insertDecision.ExecContext(ctx,
 				d.At.UnixMicro(), d.Hand, d.Subject, string(d.Action), d.Target, d.Allowed, d.Reason)
 		default:
 			refused[i], err = r.change(ctx, tx)
@@ -543,15 +552,14 @@ func (l *Ledger) commit(batch []record) (refused []error, err error) {
 	return refused, nil
 }
 
-func (l *Ledger) writeRun(ctx context.Context, tx *sql.Tx, run *Run) error {
-	targets, err := json.Marshal(run.HTTPTargets)
-	if err != nil {
-		return err
+func writeRun(ctx context.Context, insert *sql.Stmt, run *Run) (err error) {
+	targets := []byte("[]")
+	if run.HTTPTargets != nil {
+		if targets, err = json.Marshal(run.HTTPTargets); err != nil {
+			return err
+		}
 	}
-	if run.HTTPTargets == nil {
-		targets = []byte("[]")
-	}
-	_, err = tx.StmtContext(ctx, l.insertRun).ExecContext(ctx,
+	_, err = insert.ExecContext(ctx,
 		run.At.UnixMicro(), run.Hand, run.Digest, run.Subject, string(run.Outcome), run.Text, int64(run.Took), run.Fuel, run.MemoryBytes,
 		run.ReplyBytes, run.ReplyTokens, run.Calls, string(targets))
 	return err

@@ -77,18 +77,21 @@ const (
 // File is the lock of one data directory. It is safe for concurrent use, by several
 // processes.
 type File struct {
-	dir string
-	key []byte
+	dir  string
+	path string
+	key  []byte
 	// last is what was read last; guarded by mu.
 	mu   sync.Mutex
 	last *Snapshot
 }
 
 // New returns the lock in dir, in which nothing need exist. Key seals the entries.
-func New(dir string, key []byte) *File { return &File{dir: dir, key: bytes.Clone(key)} }
+func New(dir string, key []byte) *File {
+	return &File{dir: dir, path: filepath.Join(dir, Name), key: bytes.Clone(key)}
+}
 
 // Path is where the file is.
-func (f *File) Path() string { return filepath.Join(f.dir, Name) }
+func (f *File) Path() string { return f.path }
 
 // Snapshot is what the file said at one moment. It does not change.
 type Snapshot struct {
