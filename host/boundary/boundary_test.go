@@ -659,13 +659,23 @@ func FuzzWrap(f *testing.F) {
 	})
 }
 
+// Plain text and that of other languages need nothing, which is seen; one marker at
+// the end of a text has all of it looked at by every rule; hostile text has something
+// everywhere.
 func BenchmarkWrap(b *testing.B) {
 	hostile := strings.Repeat("e \x1b]e&#x45;<|\\u0045 ", 100)
 	for _, kb := range []int{1, 64, 1024} {
-		for name, unit := range map[string]string{"plain": "Design review moved to Thursday 15:00, room 4. ", "hostile": hostile} {
-			text := strings.Repeat(unit, kb<<10/len(unit)+1)[:kb<<10]
-			b.Run(fmt.Sprintf("%s/KiB=%d", name, kb), func(b *testing.B) {
+		for _, kind := range []struct{ name, unit, end string }{
+			{"plain", "Design review moved to Thursday 15:00, room 4. ", ""},
+			{"words", "Prüfung “Größe 3” – auf Donnerstag verlegt… Привет. 会議は三時です。 ", ""},
+			{"marker", "Design review moved to Thursday 15:00, room 4. ", "<|im_start|>"},
+			{"hostile", hostile, ""},
+		} {
+			text := strings.Repeat(kind.unit, kb<<10/len(kind.unit)+1)[:kb<<10] + kind.end
+			text = strings.ToValidUTF8(text, "")
+			b.Run(fmt.Sprintf("%s/KiB=%d", kind.name, kb), func(b *testing.B) {
 				b.SetBytes(int64(len(text)))
+				b.ReportAllocs()
 				source := calendar(b)
 				for b.Loop() {
 					boundary.Wrap(source, text, boundary.Unlimited)

@@ -2,7 +2,9 @@ package boundary
 
 import (
 	"html"
+	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -52,31 +54,84 @@ const (
 	gapDash // and dots
 )
 
+// folder makes a folded view. It can be used again, and then overwrites the cells
+// that it made before.
+type folder struct {
+	cells   []cell
+	glyphs  []glyph
+	pending gap
+}
+
+// folders are those that are not in use. A text of maxKeptCells is longer than most
+// replies.
+var folders = sync.Pool{New: func() any { return new(folder) }}
+
+const maxKeptCells = 128 << 10
+
 // fold returns the folded view of text, in time and space linear in len(text).
-func fold(text string) []cell {
-	f := folder{cells: make([]cell, 0, len(text)), pending: gapLine}
-	if !strings.ContainsAny(text, `&\`) {
+func (f *folder) fold(text string) []cell {
+	f.cells, f.pending = slices.Grow(f.cells[:0], len(text)), gapLine
+	if !escapes(text) {
 		for i, r := range text {
 			f.add(glyph{r: r, start: i, end: i + utf8.RuneLen(r)})
 		}
 		return f.cells
 	}
-	for _, g := range decode(text) {
+	for _, g := range f.decode(text) {
 		f.add(g)
 	}
 	return f.cells
 }
 
-type folder struct {
-	cells   []cell
-	pending gap
+// escapes reports whether decode may find something in text.
+func escapes(text string) bool {
+	for i := 0; i < len(text); i++ {
+		n := strings.IndexAny(text[i:], `&\`)
+		if n < 0 {
+			return false
+		}
+		i += n
+		if text[i] == '&' && isReference(text[i:]) || text[i] == '\\' && isEscape(text[i:]) {
+			return true
+		}
+	}
+	return false
 }
 
+// add adds a code point as addRune and addASCII do, by their tables.
 func (f *folder) add(g glyph) {
-	if g.r < utf8.RuneSelf {
-		f.addASCII(byte(g.r), g, g.end-g.start == 1)
+	if g.r >= utf8.RuneSelf {
+		steps, _ := foldedRune(g.r)
+		for i := range len(steps) {
+			f.addSymbol(steps[i], g, false)
+		}
 		return
 	}
+	plain := g.end-g.start == 1
+	symbol := asciiSymbols[g.r]
+	if symbol >= symbols {
+		f.addASCII(byte(g.r), g, plain)
+		return
+	}
+	f.addSymbol(symbol, g, plain)
+}
+
+func (f *folder) addSymbol(symbol byte, g glyph, plain bool) {
+	if symbol >= symbolLine {
+		f.pending |= gapOf(symbol)
+		return
+	}
+	c := alphabet[symbol]
+	if c == opaque {
+		f.addOpaque(g)
+		return
+	}
+	// What the constants stand for is no character of the text.
+	f.addCell(c, g, plain && c > roundOpen)
+}
+
+// addRune adds a code point that is not ASCII.
+func (f *folder) addRune(g glyph) {
 	if isUnseen(g.r) {
 		return
 	}
@@ -84,14 +139,16 @@ func (f *folder) add(g glyph) {
 		f.addAll(folded, g)
 		return
 	}
-	switch {
-	case 0x3400 <= g.r && g.r <= 0x9FFF, 0xAC00 <= g.r && g.r <= 0xD7A3:
-		// Ideographs and Hangul syllables have no part in any marker.
+	if isIdeograph(g.r) {
 		f.addOpaque(g)
-	default:
-		f.addOther(g)
+		return
 	}
+	f.addOther(g)
 }
+
+// isIdeograph reports whether r is one of the ideographs and Hangul syllables, which
+// have no part in any marker.
+func isIdeograph(r rune) bool { return 0x3400 <= r && r <= 0x9FFF || 0xAC00 <= r && r <= 0xD7A3 }
 
 // addOther adds a code point by its compatibility decomposition without its
 // combining marks and format characters, those with a shape (U+0601) included.
@@ -187,11 +244,12 @@ const decodeDepth = 3
 
 // decode returns the code points of text with HTML character references and
 // the backslash escapes of JSON, JavaScript and Markdown decoded.
-func decode(text string) []glyph {
-	glyphs := make([]glyph, 0, len(text))
+func (f *folder) decode(text string) []glyph {
+	glyphs := slices.Grow(f.glyphs[:0], len(text))
 	for i, r := range text {
 		glyphs = append(glyphs, glyph{r, i, i + utf8.RuneLen(r)})
 	}
+	f.glyphs = glyphs
 	for range decodeDepth {
 		n := len(glyphs)
 		if glyphs = decodeLayer(glyphs); len(glyphs) == n {

@@ -92,13 +92,20 @@ func isEscape(text string) bool {
 // The symbols that the automaton reads: the characters of cells, and gaps.
 const (
 	alphabet = "abcdefghijklmnopqrstuvwxyz0123456789<>[]|/:#*\x00\x01\x02\x03\x04"
-	// symbolLine is a gap that has a line end, symbolGap another.
-	symbolLine = byte(len(alphabet))
-	symbolGap  = symbolLine + 1
-	symbols    = symbolGap + 1
-	// symbolOther is a character that takes more than a look.
-	symbolOther = 0xff
+	// The gaps, in their order.
+	symbolLine       = byte(len(alphabet))
+	symbolSpace      = symbolLine + 1
+	symbolUnderscore = symbolLine + 2
+	symbolDash       = symbolLine + 3
+	symbols          = symbolLine + 4
+	// symbolEscape may begin an escape, and symbolUnseen is not to stay.
+	symbolEscape = 0xfe
+	symbolUnseen = 0xff
 )
+
+func gapOf(symbol byte) gap {
+	return [...]gap{gapLine, gapSpace, gapUnderscore, gapDash}[symbol-symbolLine]
+}
 
 func symbolOf(c byte) byte { return byte(strings.IndexByte(alphabet, c)) }
 
@@ -117,13 +124,16 @@ func one(symbol byte) string { return each[symbol : symbol+1] }
 // what addASCII makes of it.
 var asciiSymbols = func() (read [256]uint8) {
 	for c := range read {
-		read[c] = symbolOther
-		if c >= utf8.RuneSelf || c == '&' || c == '\\' || unicode.IsControl(rune(c)) && c != '\n' && c != '\t' {
-			continue
+		switch {
+		case c == '&', c == '\\':
+			read[c] = symbolEscape
+		case c >= utf8.RuneSelf, unicode.IsControl(rune(c)) && c != '\n' && c != '\t':
+			read[c] = symbolUnseen
+		default:
+			var f folder
+			f.addASCII(byte(c), glyph{end: 1}, true)
+			read[c] = stepsOf(&f)[0]
 		}
-		var f folder
-		f.addASCII(byte(c), glyph{end: 1}, true)
-		read[c] = stepsOf(&f)[0]
 	}
 	return read
 }()
@@ -132,10 +142,10 @@ var asciiSymbols = func() (read [256]uint8) {
 func stepsOf(f *folder) string {
 	var steps []byte
 	gaps := func(g gap) {
-		if g&gapLine != 0 {
-			steps = append(steps, symbolLine)
-		} else if g != 0 {
-			steps = append(steps, symbolGap)
+		for symbol := symbolLine; symbol < symbols; symbol++ {
+			if g&gapOf(symbol) != 0 {
+				steps = append(steps, symbol)
+			}
 		}
 	}
 	for _, c := range f.cells {
@@ -149,10 +159,10 @@ func stepsOf(f *folder) string {
 	return string(steps)
 }
 
-// foldedRune returns what the automaton reads of a code point that is not ASCII;
+// foldedRune returns what addRune makes of a code point, as the automaton reads it;
 // not kept if visible may not leave it as it is.
 func foldedRune(r rune) (steps string, kept bool) {
-	if 0x3400 <= r && r <= 0x9FFF || 0xAC00 <= r && r <= 0xD7A3 {
+	if isIdeograph(r) {
 		return one(symbolOf(opaque)), true
 	}
 	page := int(r >> 8)
@@ -181,12 +191,9 @@ type foldedPage [256]struct {
 var foldedPages [0x1FB]atomic.Pointer[foldedPage]
 
 func foldRune(r rune) (steps string, kept bool) {
-	if isUnseen(r) || r == '\u2028' || r == '\u2029' {
-		return "", false
-	}
 	var f folder
-	f.add(glyph{r: r, end: utf8.RuneLen(r)})
-	return stepsOf(&f), true
+	f.addRune(glyph{r: r, end: utf8.RuneLen(r)})
+	return stepsOf(&f), !isUnseen(r) && r != '\u2028' && r != '\u2029'
 }
 
 // A pattern is what some rule of findMarkers needs to see, symbol by symbol; gaps
@@ -325,7 +332,9 @@ func newAutomaton(all []pattern) *automaton {
 	var places []place
 	for n := idle[0]; int(n) < len(states); n++ {
 		from := states[n]
-		m.next[n][symbolGap] = n
+		for symbol := symbolLine; symbol < symbols; symbol++ {
+			m.next[n][symbol] = n
+		}
 		line := number(from.places, 1)
 		m.next[n][symbolLine] = line
 		for symbol := range symbolLine {

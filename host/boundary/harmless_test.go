@@ -3,6 +3,7 @@ package boundary_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -10,14 +11,17 @@ import (
 	"github.com/gloveboxhq/glovebox/host/boundary"
 )
 
-// checkShortCut holds what Wrap makes of a text against the rules without the short
-// cut for texts that need nothing.
+// checkShortCut holds what Wrap makes of a text against the rules without any short
+// cut.
 func checkShortCut(t testing.TB, name, raw string) {
 	t.Helper()
 	c, report := boundary.Wrap(calendar(t), raw, boundary.Unlimited)
-	want, reported := boundary.NeutraliseAll(raw)
+	want, reported := boundary.Reference(raw)
 	if got := boundary.Neutral(c); got != want || report != reported {
 		t.Fatalf("%s: %q gives %q, %+v; the rules give %q, %+v", name, raw, got, report, want, reported)
+	}
+	if !slices.Equal(boundary.Fold(want), boundary.ReferenceFold(want)) {
+		t.Fatalf("%s: the view of %q is another one", name, want)
 	}
 }
 

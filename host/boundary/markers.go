@@ -89,6 +89,10 @@ func findMarkers(cells []cell) []span {
 	v := view{cells: cells}
 	var found []span
 	for i := 0; i < len(cells); {
+		if c := &cells[i]; !begins[c.char] && c.gap&gapLine == 0 && i != v.broken && i != v.prefix.start {
+			i++
+			continue
+		}
 		start, end := v.markerAt(i)
 		if end == 0 {
 			i++
@@ -130,6 +134,15 @@ func (v *view) gapBefore(i int) gap {
 	return 0
 }
 
+// begins says of which characters markerAt may make a marker that does not begin a
+// line.
+var begins = func() (may [256]bool) {
+	for _, c := range []byte{'<', quoteOpen, '[', 'e', '3', 'b', 'c'} {
+		may[c] = true
+	}
+	return may
+}()
+
 // markerAt returns the marker whose first or, where brackets stand before a
 // name, first named cell is i.
 func (v *view) markerAt(i int) (start, end int) {
@@ -149,6 +162,9 @@ func (v *view) markerAt(i int) (start, end int) {
 	case c == '[':
 		return i, v.square(i)
 	case like(c, 'e'):
+		if next := v.char(i + 1); next != 'x' && !like(next, 'n') {
+			return 0, 0
+		}
 		if start, end = v.label(i); end != 0 {
 			return start, end
 		}

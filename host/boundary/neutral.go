@@ -19,17 +19,12 @@ const maxPasses = 4
 // go on until one finds nothing to do. A text that still moves then was built
 // for it and is replaced whole.
 func neutralise(raw string) (string, Report) {
-	if harmless(raw) {
-		return strings.TrimSpace(raw), Report{}
-	}
-	return neutraliseAll(raw)
-}
-
-// neutraliseAll is neutralise without a look at whether there is anything to do.
-func neutraliseAll(raw string) (string, Report) {
 	var report Report
 	text := raw
 	for range maxPasses {
+		if harmless(text) {
+			return strings.TrimSpace(text), report
+		}
 		next := pass(text, &report)
 		if next == text {
 			return text, report
@@ -44,7 +39,11 @@ func neutraliseAll(raw string) (string, Report) {
 
 func pass(raw string, report *Report) string {
 	text := visible(raw, report)
-	spans := findMarkers(fold(text))
+	f := folders.Get().(*folder)
+	spans := findMarkers(f.fold(text))
+	if cap(f.cells) <= maxKeptCells {
+		folders.Put(f)
+	}
 	if len(spans) > 0 {
 		var b strings.Builder
 		done := 0
@@ -67,11 +66,22 @@ func pass(raw string, report *Report) string {
 // visible removes what nobody can see, so that a reader and a model have the
 // same text before them. Line ends become line feeds.
 func visible(raw string, report *Report) string {
+	i := stays(raw)
+	if i == len(raw) {
+		return raw
+	}
 	var b strings.Builder
 	b.Grow(len(raw))
+	b.WriteString(raw[:i])
 	terminator := terminators{text: raw}
-	var before rune // the last rune kept
-	for i := 0; i < len(raw); {
+	before, _ := utf8.DecodeLastRuneInString(raw[:i]) // the last rune kept
+	for i < len(raw) {
+		if n := stays(raw[i:]); n > 0 {
+			b.WriteString(raw[i : i+n])
+			before, _ = utf8.DecodeLastRuneInString(raw[i : i+n])
+			i += n
+			continue
+		}
 		r, size := utf8.DecodeRuneInString(raw[i:])
 		next := i + size
 		switch {
@@ -116,6 +126,26 @@ func visible(raw string, report *Report) string {
 		i = next
 	}
 	return b.String()
+}
+
+// stays returns how much of the beginning of text visible leaves as it is, whatever
+// stands around.
+func stays(text string) int {
+	for i := 0; i < len(text); {
+		if text[i] < utf8.RuneSelf {
+			if asciiSymbols[text[i]] == symbolUnseen {
+				return i
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if _, kept := foldedRune(r); !kept || r == blackFlag || r == utf8.RuneError {
+			return i
+		}
+		i += size
+	}
+	return len(text)
 }
 
 // terminators finds the ends of escape sequences that run up to a terminator.
