@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 	"github.com/gloveboxhq/glovebox/host/telemetry"
+	"github.com/gloveboxhq/glovebox/memory"
 )
 
 // prompt is a hand that reads the query and replies a constant, so that what is
@@ -126,6 +128,70 @@ func BenchmarkHandQuery(b *testing.B) {
 				b.ReportMetric(median("box"), "box-ns")
 				b.ReportMetric(median("host")/median("box"), "ratio")
 			})
+		})
+	}
+}
+
+// BenchmarkGapSources is a refresh of somebody who was away, of hands that answer at
+// once, each with a module of its own: sources-ns is from the first question to the
+// last answer, sum-ns what the questions take one after the other in the same run, and
+// gap-ns the whole of what the answer waits for, what is stored included.
+func BenchmarkGapSources(b *testing.B) {
+	for _, count := range []int{1, 8, 32} {
+		b.Run(fmt.Sprintf("hands=%d", count), func(b *testing.B) {
+			path, digest := promptHand(b, true)
+			now := &clock{at: monday}
+			room := 256 * count
+			c := host.Config{
+				Data: b.TempDir(), Cache: cacheDir, LLM: &model{}, Now: now.now, Hands: map[string]host.HandConfig{},
+				Compaction: host.CompactionConfig{GapSecs: 300, ContextTokenCap: &room},
+			}
+			for i := range count {
+				name := fmt.Sprint("hand-", i)
+				c.Hands[name] = host.HandConfig{Module: path, Digest: digest}
+				c.Compaction.ContextSources = append(c.Compaction.ContextSources, host.ContextSource{Hand: name, Prompt: "What is new?"})
+			}
+			h, err := host.New(b.Context(), c)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer h.Close()
+			var session memory.SessionID
+			var sources, sums, gaps []time.Duration
+			say := func() host.Answer {
+				answer, err := h.Send(b.Context(), host.Message{Session: session, Text: "What is new?"})
+				if err == nil {
+					err = h.Idle(b.Context())
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				session = answer.Session
+				now.advance(time.Hour)
+				return answer
+			}
+			say()
+			for b.Loop() {
+				answer := say()
+				if blocks := answer.Gap.Refresh.Blocks; len(blocks) != count {
+					b.Fatalf("%d of %d hands are in the refresh: %+v", len(blocks), count, answer.Gap.Refresh.Skipped)
+				}
+				last := time.Duration(0)
+				for _, block := range answer.Gap.Refresh.Blocks {
+					last = max(last, block.Took)
+				}
+				sources, gaps = append(sources, last), append(gaps, answer.Gap.Took)
+				began := time.Now()
+				for i := range count {
+					if _, err := h.Query(b.Context(), host.HandQuery{Hand: fmt.Sprint("hand-", i), Prompt: "What is new?"}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				sums = append(sums, time.Since(began))
+			}
+			b.ReportMetric(float64(percentile(sources, .5)), "sources-ns")
+			b.ReportMetric(float64(percentile(sums, .5)), "sum-ns")
+			b.ReportMetric(float64(percentile(gaps, .5)), "gap-ns")
 		})
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -80,9 +81,10 @@ type File struct {
 	dir  string
 	path string
 	key  []byte
-	// last is what was read last; guarded by mu.
+	// last is what was read last. It is set with mu held: who only looks whether the
+	// file is another one by now waits for nobody.
 	mu   sync.Mutex
-	last *Snapshot
+	last atomic.Pointer[Snapshot]
 }
 
 // New returns the lock in dir, in which nothing need exist. Key seals the entries.
@@ -147,18 +149,15 @@ func (s *Snapshot) State(name string) string {
 // Read returns what the file says now. It looks at the file's name alone where that
 // is the file which was read last, and returns the same Snapshot then.
 func (f *File) Read() *Snapshot {
+	if last, _, _ := f.look(); last != nil {
+		return last
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	info, err := os.Stat(f.Path())
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if last := f.last; last != nil && err == nil && !last.unread {
-		switch {
-		case info == nil && last.info == nil,
-			info != nil && last.info != nil && os.SameFile(info, last.info) && info.Size() == last.info.Size() && info.ModTime().Equal(last.info.ModTime()):
-			return last
-		}
+	// Somebody else may have read it meanwhile.
+	same, info, err := f.look()
+	if same != nil {
+		return same
 	}
 	now := &Snapshot{}
 	switch {
@@ -167,10 +166,29 @@ func (f *File) Read() *Snapshot {
 	case info != nil:
 		now = f.parse(info)
 	}
-	if f.last == nil || !now.unread || !f.last.unread || now.err.Error() != f.last.err.Error() {
-		f.last = now
+	if last := f.last.Load(); last != nil && now.unread && last.unread && now.err.Error() == last.err.Error() {
+		return last
 	}
-	return f.last
+	f.last.Store(now)
+	return now
+}
+
+// look returns what was read last if the file is the same one now; else nil, and what
+// the file is, nil if there is none.
+func (f *File) look() (*Snapshot, fs.FileInfo, error) {
+	info, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = nil, nil
+	}
+	last := f.last.Load()
+	if last == nil || err != nil || last.unread {
+		return nil, info, err
+	}
+	if info == nil && last.info == nil || info != nil && last.info != nil &&
+		os.SameFile(info, last.info) && info.Size() == last.info.Size() && info.ModTime().Equal(last.info.ModTime()) {
+		return last, info, nil
+	}
+	return nil, info, nil
 }
 
 func (f *File) damaged(err error) error {
