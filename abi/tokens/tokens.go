@@ -19,8 +19,16 @@ const (
 // linear in len(text).
 func Estimate(text string) int {
 	quarters := 0
-	for _, r := range text {
+	for i := 0; i < len(text); {
+		if text[i] < utf8.RuneSelf {
+			n := ascii(text[i:])
+			quarters += n * quartersLatin
+			i += n
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text[i:])
 		quarters += weight(r)
+		i += size
 	}
 	return (quarters + quartersPerToken - 1) / quartersPerToken
 }
@@ -41,6 +49,16 @@ func Cut(text string, max int) string {
 		return text
 	}
 	for i := 0; i < len(text); {
+		if text[i] < utf8.RuneSelf {
+			room := (limit - quarters) / quartersLatin
+			n := ascii(text[i:min(len(text), i+room)])
+			if n == 0 {
+				return text[:i]
+			}
+			quarters += n * quartersLatin
+			i += n
+			continue
+		}
 		r, size := utf8.DecodeRuneInString(text[i:])
 		quarters += weight(r)
 		if quarters > limit {
@@ -49,6 +67,24 @@ func Cut(text string, max int) string {
 		i += size
 	}
 	return text
+}
+
+// ascii returns how many bytes of ASCII text begins with.
+func ascii(text string) int {
+	const word, high = 8, 0x8080_8080_8080_8080
+	n := 0
+	for ; len(text)-n >= word; n += word {
+		b := text[n : n+word]
+		// The compiler makes one load of it.
+		if (uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24|
+			uint64(b[4])<<32|uint64(b[5])<<40|uint64(b[6])<<48|uint64(b[7])<<56)&high != 0 {
+			break
+		}
+	}
+	for n < len(text) && text[n] < utf8.RuneSelf {
+		n++
+	}
+	return n
 }
 
 func weight(r rune) int {
