@@ -2,10 +2,13 @@ package host
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/compaction"
+	"github.com/gloveboxhq/glovebox/host/boundary"
+	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/dream"
@@ -72,3 +75,46 @@ func (h *Host) Box(q HandQuery) func(context.Context) (sandbox.Result, error) {
 		return k.Module().Query(ctx, question, sandbox.Ports{})
 	}
 }
+
+// QueryParts are what Query does beside asking the box, one by one.
+func (h *Host) QueryParts(ctx context.Context, q HandQuery) map[string]func() {
+	set, release := h.handSets.use()
+	defer release()
+	k, user := set.hands[q.Hand], h.users[h.config.defaultName]
+	subject := h.ledger.Subject(q.Hand, user.ID.String())
+	caller := capability.Caller{Hand: q.Hand, Subject: subject}
+	result := sandbox.Result{Took: time.Microsecond, Fuel: 100, MemoryBytes: 64 << 10, ReplyBytes: 17}
+	return map[string]func(){
+		"find": func() {
+			set, release := h.handsFor(ctx)
+			defer release()
+			_ = set.state(q.Hand) != h.catchUp(ctx).State(q.Hand)
+		},
+		"user": func() {
+			_, _ = h.userOrDefault(q.User)
+			_, leave, _ := h.present.enter(ctx, user.ID)
+			leave()
+		},
+		"values": func() {
+			_, _, _ = h.timezone(), k.configFor(user.Name), h.ledger.Subject(q.Hand, user.ID.String())
+		},
+		"ports": func() {
+			_ = capability.NewFiles(h.ledger, caller, k.filesFor(user.Name)).Close()
+			_ = capability.NewKV(h.ledger, caller, k.Module().Limits())
+		},
+		"frame": func() { boundary.Wrap(boundary.Source{}, "Nothing happened.", 2000) },
+		"frame-8KiB": func() {
+			boundary.Wrap(boundary.Source{}, longReply, 4000)
+		},
+		"row": func() {
+			_ = h.ledger.RecordRun(ctx, capability.Run{Hand: q.Hand, Digest: k.Module().Digest(), Subject: subject, Took: result.Took, Fuel: result.Fuel,
+				MemoryBytes: result.MemoryBytes, ReplyBytes: result.ReplyBytes, ReplyTokens: 5})
+		},
+		"telemetry": func() {
+			_, ended := h.instruments.queries(ctx, q.Hand, true)
+			ended(result, nil)
+		},
+	}
+}
+
+var longReply = strings.Repeat("Design review moved to Thursday 15:00, room 4.\n", 8<<10/47)

@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,6 +129,36 @@ func BenchmarkHandQuery(b *testing.B) {
 				b.ReportMetric(median("box"), "box-ns")
 				b.ReportMetric(median("host")/median("box"), "ratio")
 			})
+		})
+	}
+}
+
+// BenchmarkHandQueryParts is what Host.Query does beside asking the box: it finds the
+// hand and what is agreed for it, enters the user, gathers the values of the query,
+// makes the ports, frames the reply, records the run (written behind: the figure is
+// what the writer takes for a row) and measures.
+func BenchmarkHandQueryParts(b *testing.B) {
+	path, digest := promptHand(b, true)
+	measured, err := telemetry.New(b.Context(), "test")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer measured.Close(context.Background())
+	h, err := host.New(b.Context(), host.Config{
+		Data: b.TempDir(), Cache: cacheDir, Meter: measured.Meter, Tracer: measured.Tracer,
+		Hands: map[string]host.HandConfig{"prompt": {Module: path, Digest: digest}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	parts := h.QueryParts(b.Context(), host.HandQuery{Hand: "prompt"})
+	for _, part := range slices.Sorted(maps.Keys(parts)) {
+		b.Run("part="+part, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				parts[part]()
+			}
 		})
 	}
 }
