@@ -23,7 +23,7 @@ func harmless(text string) bool {
 	for i := 0; i < len(text); {
 		c := text[i]
 		if symbol := asciiSymbols[c]; symbol < symbols {
-			if at = m.next[at][symbol]; at == suspect {
+			if at = m.next[int(at)<<symbolBits|int(symbol)]; at == suspect {
 				return false
 			}
 			i++
@@ -47,7 +47,7 @@ func harmless(text string) bool {
 			return false
 		}
 		for k := range len(steps) {
-			if at = m.next[at][steps[k]]; at == suspect {
+			if at = m.next[int(at)<<symbolBits|int(steps[k])]; at == suspect {
 				return false
 			}
 		}
@@ -99,6 +99,7 @@ const (
 	symbolDash       = symbolLine + 3
 	symbols          = symbolLine + 4
 	// symbolEscape may begin an escape, and symbolUnseen is not to stay.
+	symbolBits   = 6
 	symbolEscape = 0xfe
 	symbolUnseen = 0xff
 )
@@ -275,7 +276,9 @@ func patterns() (all []pattern) {
 // automaton finds patterns, one state for each set of those that may have begun.
 type automaton struct {
 	start uint16
-	next  [][symbols]uint16
+	// next has the state that a symbol leads to from another at its number and the
+	// symbol's.
+	next []uint16
 }
 
 // suspect is the state in which a pattern was found.
@@ -309,7 +312,7 @@ func newAutomaton(all []pattern) *automaton {
 		places []place
 		atRole uint8
 	}
-	m := &automaton{next: make([][symbols]uint16, 1, 1500)}
+	m := &automaton{next: make([]uint16, 1<<symbolBits, 1200<<symbolBits)}
 	states := make([]state, 1, 1500)
 	known := make(map[string]uint16, 1500)
 	var key []byte
@@ -322,7 +325,7 @@ func newAutomaton(all []pattern) *automaton {
 		if !ok {
 			n = uint16(len(states))
 			known[string(key)] = n
-			m.next = append(m.next, [symbols]uint16{})
+			m.next = append(m.next, make([]uint16, 1<<symbolBits)...)
 			states = append(states, state{slices.Clone(places), atRole})
 		}
 		return n
@@ -332,11 +335,11 @@ func newAutomaton(all []pattern) *automaton {
 	var places []place
 	for n := idle[0]; int(n) < len(states); n++ {
 		from := states[n]
+		next := func(symbol byte, state uint16) { m.next[int(n)<<symbolBits|int(symbol)] = state }
 		for symbol := symbolLine; symbol < symbols; symbol++ {
-			m.next[n][symbol] = n
+			next(symbol, n)
 		}
-		line := number(from.places, 1)
-		m.next[n][symbolLine] = line
+		next(symbolLine, number(from.places, 1))
 		for symbol := range symbolLine {
 			places = append(places[:0], begin[from.atRole][symbol]...)
 			found := false
@@ -353,11 +356,11 @@ func newAutomaton(all []pattern) *automaton {
 			}
 			switch atRole := uint8(^letters >> symbol & 1); {
 			case found:
-				m.next[n][symbol] = suspect
+				next(symbol, suspect)
 			case len(places) == 0:
-				m.next[n][symbol] = idle[atRole]
+				next(symbol, idle[atRole])
 			default:
-				m.next[n][symbol] = number(places, atRole)
+				next(symbol, number(places, atRole))
 			}
 		}
 	}
