@@ -21,8 +21,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gloveboxhq/glovebox/abi/tokens"
 )
@@ -297,10 +299,86 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 		*c = Content{}
 		return nil
 	}
-	var in contentJSON
-	if err := json.Unmarshal(data, &in); err != nil {
-		return fmt.Errorf("external content: %w", err)
+	in, ok := asWritten(data)
+	if !ok {
+		if err := json.Unmarshal(data, &in); err != nil {
+			return fmt.Errorf("external content: %w", err)
+		}
 	}
+	return c.read(in)
+}
+
+// asWritten reads what MarshalJSON wrote, in the very form in which it did, as
+// json.Unmarshal would: a prompt has many of them. What is not in that form, or has an
+// escape that is seldom, it leaves to that.
+func asWritten(data []byte) (in contentJSON, ok bool) {
+	const (
+		before, source, text, digest, after = `{"id":"`, `","source":"`, `","text":"`, `","digest":"sha256:`, `"}`
+
+		idSize, digestSize = 32, 64
+	)
+	rest, ok := bytes.CutSuffix(data, []byte(after))
+	if !ok || len(rest) < digestSize {
+		return in, false
+	}
+	rest, sum := rest[:len(rest)-digestSize], rest[len(rest)-digestSize:]
+	rest, isDigest := bytes.CutSuffix(rest, []byte(digest))
+	rest, isContent := bytes.CutPrefix(rest, []byte(before))
+	if !isDigest || !isContent || len(rest) < idSize {
+		return in, false
+	}
+	id, rest := rest[:idSize], rest[idSize:]
+	rest, isSource := bytes.CutPrefix(rest, []byte(source))
+	uri, rest, isText := bytes.Cut(rest, []byte(text))
+	if !isSource || !isText || !plain(id) || !plain(uri) || !plain(sum) {
+		return in, false
+	}
+	words, ok := unquoted(rest)
+	return contentJSON{ID: string(id), Source: string(uri), Text: words, Digest: "sha256:" + string(sum)}, ok
+}
+
+// plain reports whether a text in JSON stands for itself and is ASCII.
+func plain(quoted []byte) bool {
+	return !slices.ContainsFunc(quoted, func(c byte) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' })
+}
+
+// unquoted decodes the inside of a string in JSON; not ok if it is none, or has an
+// escape but those of a line end, a tab, a quote and a backslash.
+func unquoted(quoted []byte) (text string, ok bool) {
+	if !utf8.Valid(quoted) {
+		return "", false
+	}
+	var b strings.Builder
+	b.Grow(len(quoted))
+	done := 0
+	for i := 0; i < len(quoted); i++ {
+		c := quoted[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		if c != '\\' || i+1 == len(quoted) {
+			return "", false
+		}
+		b.Write(quoted[done:i])
+		i++
+		switch quoted[i] {
+		case 'n':
+			b.WriteByte('\n')
+		case 't':
+			b.WriteByte('\t')
+		case '"', '\\':
+			b.WriteByte(quoted[i])
+		default:
+			return "", false
+		}
+		done = i + 1
+	}
+	b.Write(quoted[done:])
+	return b.String(), true
+}
+
+// read takes over what was stored.
+func (c *Content) read(in contentJSON) error {
 	source, err := parseSource(in.Source)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotNeutral, err)

@@ -1,6 +1,8 @@
 package boundary
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -131,3 +133,15 @@ func Harmless(text string) bool { return harmless(text) }
 // and without.
 func FoldedRune(r rune) (string, bool) { return foldedRune(r) }
 func FoldRune(r rune) (string, bool)   { return foldRune(r) }
+
+// ReferenceDecode is UnmarshalJSON by encoding/json alone.
+func ReferenceDecode(data []byte) (c Content, err error) {
+	if string(data) == "null" {
+		return Content{}, nil
+	}
+	var in contentJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return Content{}, fmt.Errorf("external content: %w", err)
+	}
+	return c, c.read(in)
+}

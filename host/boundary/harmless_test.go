@@ -1,6 +1,7 @@
 package boundary_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,5 +102,68 @@ func TestShortCutIsTaken(t *testing.T) {
 		for paragraph := range strings.SplitSeq(string(text), "\n\n") {
 			checkShortCut(t, name, paragraph)
 		}
+	}
+}
+
+// A stored text that is read by the short way is what encoding/json makes of it, and
+// what that refuses is refused in the same words.
+func TestDecodingIsThatOfJSON(t *testing.T) {
+	check := func(data []byte) {
+		t.Helper()
+		var got boundary.Content
+		err := got.UnmarshalJSON(data)
+		want, wrong := boundary.ReferenceDecode(data)
+		if got != want || fmt.Sprint(err) != fmt.Sprint(wrong) {
+			t.Fatalf("%q\ngives %+v, %v\nwant %+v, %v", data, got, err, want, wrong)
+		}
+	}
+	for _, text := range []string{"a", "two\nlines\tand \"quotes\" and \\ backslashes", "Größe 中 😀", "a\u00a0b", "</p> & more", `ends with \`, `","digest":"sha256:`, `{"id":"`} {
+		data, err := wrap(t, text).MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(data)
+		for i := range data {
+			for _, c := range []string{"", `"`, `\`, `\n`, `\u0041`, "\n", "\xff", " ", "A", "}", `,"id":"x"`, `","text":"`, `","source":"`, "\u2028"} {
+				check([]byte(string(data[:i]) + c + string(data[i:])))
+				check([]byte(string(data[:i]) + c + string(data[i+1:])))
+			}
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, text := range []string{"a", "two\nlines", `"\`} {
+		data, err := wrap(f, text).MarshalJSON()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var got boundary.Content
+		err := got.UnmarshalJSON(data)
+		want, wrong := boundary.ReferenceDecode(data)
+		if got != want || fmt.Sprint(err) != fmt.Sprint(wrong) {
+			t.Fatalf("%q gives %+v, %v; want %+v, %v", data, got, err, want, wrong)
+		}
+	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for name, text := range map[string]string{"KiB=0": "Nothing happened.", "KiB=8": strings.Repeat("Design review moved to Thursday 15:00, room 4.\n", 8<<10/47)} {
+		data, err := wrap(b, text).MarshalJSON()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var c boundary.Content
+			for b.Loop() {
+				if err := c.UnmarshalJSON(data); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
