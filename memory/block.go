@@ -49,7 +49,9 @@ type Block struct {
 	// outline.
 	File FileID
 
-	original json.RawMessage
+	// original is what it was decoded from, or is written as; "" if that is to be
+	// made of the fields.
+	original string
 	// refused is why it cannot be encoded.
 	refused error
 }
@@ -98,8 +100,8 @@ const MaxInputDepth = 1000
 
 // MarshalJSON writes an object with "type" and the fields of that type.
 func (b Block) MarshalJSON() ([]byte, error) {
-	if b.original != nil {
-		return b.original, nil
+	if b.original != "" {
+		return []byte(b.original), nil
 	}
 	if b.refused != nil {
 		return nil, b.refused
@@ -168,7 +170,7 @@ func (b *Block) UnmarshalJSON(data []byte) error {
 	if in.Type == "" {
 		return fmt.Errorf("block without a type: %w", ErrInvalid)
 	}
-	decoded := Block{Type: in.Type, original: bytes.Clone(data)}
+	decoded := Block{Type: in.Type, original: string(data)}
 	if in.Type.known() {
 		decoded.ID, decoded.Name, decoded.Input, decoded.IsError = in.ID, in.Name, in.Input, in.IsError
 		if in.Text != nil {
@@ -206,9 +208,9 @@ func Encode(blocks []Block) ([]string, []Block, error) {
 		encoded, err := b.MarshalJSON()
 		switch {
 		case err != nil:
-		case b.Type == BlockText && b.original == nil && b.File.IsZero() && utf8.ValidString(b.Text):
+		case b.Type == BlockText && b.original == "" && b.File.IsZero() && utf8.ValidString(b.Text):
 			// It would be read as it is.
-			read[i] = Block{Type: b.Type, Text: b.Text, original: encoded}
+			read[i] = Block{Type: b.Type, Text: b.Text, original: string(encoded)}
 		default:
 			encoded = bytes.ToValidUTF8(encoded, []byte("\ufffd"))
 			err = read[i].UnmarshalJSON(encoded)
@@ -219,6 +221,47 @@ func Encode(blocks []Block) ([]string, []Block, error) {
 		list[i] = string(encoded)
 	}
 	return list, read, nil
+}
+
+// Decode reads a list of blocks as it is stored.
+func Decode(content string) ([]Block, error) {
+	if text, ok := soleText(content); ok {
+		return []Block{{Type: BlockText, Text: text, original: content[1 : len(content)-1]}}, nil
+	}
+	var blocks []Block
+	err := json.Unmarshal([]byte(content), &blocks)
+	return blocks, err
+}
+
+// soleText returns the words of a list that is one block of text, in the form that
+// Encode writes. Most messages are, and to look for that is a tenth of what
+// encoding/json takes; what is damaged, or of another form, is left to it.
+func soleText(content string) (text string, ok bool) {
+	const before, after = `[{"type":"text","text":"`, `"}]`
+	if len(content) < len(before)+len(after) || content[:len(before)] != before || content[len(content)-len(after):] != after {
+		return "", false
+	}
+	body := content[len(before) : len(content)-len(after)]
+	escaped := false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case c == '\\':
+			escaped = true
+			if i++; i == len(body) {
+				return "", false
+			}
+		case c == '"' || c < ' ':
+			return "", false
+		}
+	}
+	if !utf8.ValidString(body) {
+		return "", false
+	}
+	if escaped {
+		quoted := content[len(before)-1 : len(content)-len(after)+1]
+		return text, json.Unmarshal([]byte(quoted), &text) == nil
+	}
+	return body, true
 }
 
 // Shown returns blocks as the model sees them: external text in its frame,

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -256,6 +257,54 @@ func TestImagesCount(t *testing.T) {
 	} {
 		if got := memory.Count([]memory.Block{memory.Text("Look:"), b}) - words; got < memory.ImageTokens || got > memory.ImageTokens+10 {
 			t.Errorf("%s: costs %d", name, got)
+		}
+	}
+}
+
+// What is one block of text is not read by encoding/json, and is read alike.
+func TestListsAreDecodedAsTheyStand(t *testing.T) {
+	outside := marshal(t, memory.External(content(t, "room 4")))
+	for _, list := range []string{
+		`[{"type":"text","text":""}]`,
+		`[{"type":"text","text":"two pumps, ä and 世"}]`,
+		`[{"type":"text","text":"line\nline \"quoted\" \\ \u00e4 \ud83d\ude00 \ud83d \u0000"}]`,
+		`[{"type":"text","text":"ends with \\"}]`,
+		`[{"type":"text","text":"ends with \"}]`,
+		`[{"type":"text","text":"ends with \\\"}]`,
+		`[{"type":"text","text":"bad \x escape"}]`,
+		`[{"type":"text","text":"bad \u12 escape"}]`,
+		"[{\"type\":\"text\",\"text\":\"a line\nbreak\"}]",
+		"[{\"type\":\"text\",\"text\":\"a \xff byte\"}]",
+		`[{"type":"text","text":"one","file":"01890a5d-ac96-774b-bcce-b302099a8057"}]`,
+		`[{"type":"text","text":"one","text":"two"}]`,
+		`[{"type":"text","text":"one"},{"type":"text","text":"two"}]`,
+		`[{"type":"text","text":"one"},` + outside + `]`,
+		`[ {"type":"text","text":"one"}]`,
+		`[{"type":"text","text":"one"}] `,
+		`[{"type":"text","text":"one"]}]`,
+		`[{"type":"text","text":"}]`,
+		`[{"type":"text","text":"`,
+		`[{"type":"text","text":null}]`,
+		`[{"type":"hologram","text":"one"}]`,
+		`[` + outside + `]`,
+		`[]`,
+		`null`,
+		``,
+	} {
+		var want []memory.Block
+		refused := json.Unmarshal([]byte(list), &want)
+		got, err := memory.Decode(list)
+		if (err == nil) != (refused == nil) {
+			t.Errorf("%q: %v, want %v", list, err, refused)
+			continue
+		}
+		if err == nil && !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, want %+v", list, got, want)
+		}
+		for i, b := range got {
+			if err == nil && marshal(t, b) != marshal(t, want[i]) {
+				t.Errorf("%q: written as %s", list, marshal(t, b))
+			}
 		}
 	}
 }

@@ -37,7 +37,9 @@ func Image(mediaType string, data []byte, url string) Block {
 		b.refused = invalid("an image is its bytes or a URL, not both")
 	case url != "":
 		if b.refused = checkImageURL(url); b.refused == nil {
-			b.original, b.refused = encodeImageURL(url)
+			var encoded []byte
+			encoded, b.refused = encodeImageURL(url)
+			b.original = string(encoded)
 		}
 	case !slices.Contains(imageTypes, mediaType):
 		b.refused = invalid("an image of type " + quote(mediaType) + " is not one of " + strings.Join(imageTypes, ", "))
@@ -45,8 +47,7 @@ func Image(mediaType string, data []byte, url string) Block {
 		b.refused = invalid(fmt.Sprintf("an image of %d bytes: it has 1 to %d", len(data), MaxImageData))
 	default:
 		before, after := imageData(mediaType)
-		b.original = make([]byte, 0, len(before)+base64.StdEncoding.EncodedLen(len(data))+len(after))
-		b.original = append(base64.StdEncoding.AppendEncode(append(b.original, before...), data), after...)
+		b.original = before + base64.StdEncoding.EncodeToString(data) + after
 	}
 	return b
 }

@@ -418,12 +418,12 @@ func countedPosition(ctx context.Context, tx *sql.Tx, id memory.SessionID, damag
 	defer rows.Close()
 	for rows.Next() {
 		var m memory.Message
-		var content []byte
+		var content string
 		if err := rows.Scan(into(&m.ID), &m.Seq, &m.Role, &m.Source, &content, digest{&m.Transcript}, instant{&m.At}); err != nil {
 			return p, 0, err
 		}
 		row := "message " + m.ID.String()
-		if m.Blocks, err = decode(content); err != nil {
+		if m.Blocks, err = memory.Decode(content); err != nil {
 			damaged("a message cannot be read: "+err.Error(), row)
 		}
 		for _, b := range m.Blocks {

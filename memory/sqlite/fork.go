@@ -152,7 +152,7 @@ func (f forking) files(ctx context.Context) error {
 	}
 	copies := map[memory.FileID]memory.FileID{}
 	for seq := int64(0); ; {
-		var content []byte
+		var content string
 		// The field may be spelled in any case, and with escapes.
 		err := f.tx.QueryRowContext(ctx, `SELECT seq, content FROM messages WHERE session_id = ? AND seq > ? AND (content LIKE '%"file"%' OR content LIKE '%\u%') ORDER BY seq LIMIT 1`,
 			blob(f.made), seq).Scan(&seq, &content)
@@ -169,8 +169,8 @@ func (f forking) files(ctx context.Context) error {
 }
 
 // refile has the blocks of one message name copies of their files.
-func (f forking) refile(ctx context.Context, seq int64, content []byte, copies map[memory.FileID]memory.FileID) error {
-	blocks, err := decode(content)
+func (f forking) refile(ctx context.Context, seq int64, content string, copies map[memory.FileID]memory.FileID) error {
+	blocks, err := memory.Decode(content)
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func (f forking) position(ctx context.Context) (p position, err error) {
 			return p, err
 		}
 		if content != nil {
-			if m.Blocks, err = decode(content); err != nil {
+			if m.Blocks, err = memory.Decode(string(content)); err != nil {
 				return p, err
 			}
 		}

@@ -382,7 +382,7 @@ func readTexts(ctx context.Context, tx *sql.Tx, k kind, user memory.UserID, afte
 // must not keep others from being found.
 func (k kind) plain(content, external []byte) string {
 	if k == ofMessages {
-		blocks, err := decode(content)
+		blocks, err := memory.Decode(string(content))
 		if err != nil {
 			return ""
 		}

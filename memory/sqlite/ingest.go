@@ -91,11 +91,11 @@ func knownBeginning(ctx context.Context, tx *sql.Tx, session memory.SessionID, s
 		rows, err := tx.QueryContext(ctx, "SELECT role, content FROM messages WHERE session_id = ? AND source <> ? ORDER BY seq "+order+" LIMIT ? + 0",
 			blob(session), string(memory.SourceContextInjection), len(said))
 		messages, err := all(rows, err, func(r row) (m stored, err error) {
-			var content []byte
+			var content string
 			if err := r.Scan(&m.role, &content); err != nil {
 				return m, err
 			}
-			blocks, err := decode(content)
+			blocks, err := memory.Decode(content)
 			if err != nil {
 				return m, err
 			}

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -329,18 +328,12 @@ func (d digest) Scan(value any) error {
 	return nil
 }
 
-func decode(content []byte) ([]memory.Block, error) {
-	var blocks []memory.Block
-	err := json.Unmarshal(content, &blocks)
-	return blocks, err
-}
-
 func scanMessage(r row) (m memory.Message, err error) {
-	var content []byte
+	var content string
 	if err := r.Scan(into(&m.ID), into(&m.Session), &m.Seq, &m.Role, &m.Source, &content, &m.Tokens, &m.Trust, &m.EventKey, digest{&m.Transcript}, instant{&m.At}); err != nil {
 		return memory.Message{}, err
 	}
-	if m.Blocks, err = decode(content); err != nil {
+	if m.Blocks, err = memory.Decode(content); err != nil {
 		return memory.Message{}, fmt.Errorf("message %s as stored: %w", m.ID, err)
 	}
 	return m, nil
