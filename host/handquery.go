@@ -13,6 +13,7 @@ import (
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/abi/tokens"
+	"github.com/gloveboxhq/glovebox/compaction/assembly"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
@@ -61,15 +62,40 @@ const shownPromptTokens = 40
 
 // toolsOf are what the model may call in the turns of a user: the same in each.
 func (h *Host) toolsOf(ctx context.Context, user memory.UserID) []tool {
-	h.people.RLock()
-	name := h.usersByID[user].Name
-	h.people.RUnlock()
 	set, release := h.handsFor(ctx)
 	defer release()
-	if t, ok := set.tools[name]; ok {
-		return append(slices.Clip(h.tools), t)
+	return h.toolsWith(set.tools[h.nameOf(user)])
+}
+
+// toolsWith are the host's tools and that of a user's hands, nil if there is none.
+func (h *Host) toolsWith(hands *handQuery) []tool {
+	if hands != nil {
+		return append(slices.Clip(h.tools), hands)
 	}
 	return h.tools
+}
+
+// offeredTo describes toolsOf as prompts offer them. The list is made once, for all
+// turns that have it: it is not to be changed.
+func (h *Host) offeredTo(ctx context.Context, user memory.UserID) ([]assembly.Tool, error) {
+	set, release := h.handsFor(ctx)
+	defer release()
+	hands := set.tools[h.nameOf(user)]
+	if known, ok := set.offers.Load(hands); ok {
+		return known.([]assembly.Tool), nil
+	}
+	tools, err := offered(h.toolsWith(hands))
+	if err == nil {
+		set.offers.Store(hands, tools)
+	}
+	return tools, err
+}
+
+// nameOf is the name of a user; "" if nobody has the id.
+func (h *Host) nameOf(user memory.UserID) string {
+	h.people.RLock()
+	defer h.people.RUnlock()
+	return h.usersByID[user].Name
 }
 
 // toolsOf is Host.toolsOf where no host runs, for looking at.

@@ -36,6 +36,10 @@ type handSet struct {
 	asked    map[string]*handQuery    // those whatever they cost a prompt, for users' own programs
 	owner    *handSets
 
+	// offers are the lists of tools that turns offered, each an []assembly.Tool, by the
+	// *handQuery that is in it.
+	offers sync.Map
+
 	// Guarded by owner.mu: uses is how many have the set, its place in the host
 	// included; freed says that its modules may be closed.
 	uses  int

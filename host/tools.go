@@ -78,7 +78,7 @@ const (
 // courseOf is the course of a turn in which the agent says who it is and runs its
 // tools itself.
 func (h *Host) courseOf(ctx context.Context, user memory.UserID, a agent, said string, events *listener) (course, error) {
-	tools, err := offered(h.toolsOf(ctx, user))
+	tools, err := h.offeredTo(ctx, user)
 	if err != nil {
 		return course{}, fmt.Errorf("offer tools: %w", err)
 	}

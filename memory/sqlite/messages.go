@@ -40,16 +40,17 @@ func (a *appendStatements) close() {
 
 // showStatements belong to the readers.
 type showStatements struct {
-	session, messages, event, places, revision, shown, shownTokens, shownBefore, shownMessages, shownSummaries *sql.Stmt
+	session, lastActive, messages, event, places, revision, shown, shownTokens, shownBefore, shownMessages, shownSummaries *sql.Stmt
 
 	segments segmentReader
 }
 
 func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return prepare(ctx, db, map[**sql.Stmt]string{
-		&s.session:  "SELECT " + sessionColumns + " FROM sessions WHERE id = ?1 AND user_id = ?2",
-		&s.messages: selectMessages + " WHERE m.session_id = " + ownSession + " AND m.seq > ?3 ORDER BY m.seq LIMIT ?4 + 0",
-		&s.event:    selectMessages + " WHERE m.session_id = " + ownSession + " AND m.event_key = ?3 AND m.seq > ?4",
+		&s.session:    "SELECT " + sessionColumns + " FROM sessions WHERE id = ?1 AND user_id = ?2",
+		&s.lastActive: "SELECT max(last_active_at) FROM sessions WHERE agent_id = ? AND user_id = ? AND active",
+		&s.messages:   selectMessages + " WHERE m.session_id = " + ownSession + " AND m.seq > ?3 ORDER BY m.seq LIMIT ?4 + 0",
+		&s.event:      selectMessages + " WHERE m.session_id = " + ownSession + " AND m.event_key = ?3 AND m.seq > ?4",
 		// CROSS JOIN begins with the few that have the digest, not with all sessions.
 		&s.places: `SELECT m.session_id, m.seq, m.seq = s.placed AS last FROM messages m CROSS JOIN sessions s ON s.id = m.session_id
 			WHERE m.transcript = ?1 AND s.user_id = ?2 AND s.agent_id = ?3 ORDER BY last DESC, s.last_active_at DESC, s.id DESC, m.seq DESC LIMIT ?4 + 0`,
@@ -66,7 +67,7 @@ func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
 }
 
 func (s *showStatements) close() {
-	closeAll(s.session, s.messages, s.event, s.places, s.revision, s.shown, s.shownTokens, s.shownBefore, s.shownMessages, s.shownSummaries, s.segments.head, s.segments.page)
+	closeAll(s.session, s.lastActive, s.messages, s.event, s.places, s.revision, s.shown, s.shownTokens, s.shownBefore, s.shownMessages, s.shownSummaries, s.segments.head, s.segments.page)
 }
 
 // position is where a session stands: what changes with each message.

@@ -379,9 +379,9 @@ func (s *Store) Sessions(ctx context.Context, user memory.UserID, q memory.Sessi
 
 // LastActivity implements memory.Store.
 func (s *Store) LastActivity(ctx context.Context, user memory.UserID, agent memory.AgentID) (at time.Time, err error) {
-	err = s.reading(ctx, "read last activity", func(tx *sql.Tx) error {
+	err = s.glancing(ctx, "read last activity", func(ctx context.Context) error {
 		var last sql.NullInt64
-		if err := tx.QueryRowContext(ctx, "SELECT max(last_active_at) FROM sessions WHERE agent_id = ? AND user_id = ? AND active", blob(agent), blob(user)).Scan(&last); err != nil {
+		if err := s.showing.lastActive.QueryRowContext(ctx, blob(agent), blob(user)).Scan(&last); err != nil {
 			return err
 		}
 		if last.Valid {
