@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gloveboxhq/glovebox/memory"
 )
@@ -170,45 +172,164 @@ func (s *Store) Inject(ctx context.Context, user memory.UserID, session memory.S
 	return messages[0], nil
 }
 
-// append is one transaction: when it returns without error, every message is
-// on disk; when the process dies before, none is.
+// append returns when every message is on disk; when it fails, or the process dies
+// before, none is. Those who wait for the writer at the same time are stored in one
+// transaction, by whoever of them comes first: to wait for the disk takes longer than
+// all the rest of it.
 func (s *Store) append(ctx context.Context, what string, user memory.UserID, session memory.SessionID, prepared []preparedMessage) ([]memory.Message, error) {
-	stored := make([]memory.Message, 0, len(prepared))
-	err := s.asWriter(ctx, what, func(writer *sql.Conn) error {
-		p, known := s.positions[session]
-		known = known && p.owner == user
-		err := transact(ctx, writer, func(ctx context.Context, tx *sql.Tx) (err error) {
-			if !known {
-				if p, err = s.position(ctx, tx, user, session); err != nil {
-					return err
-				}
-			}
-			before := p.messages
-			for _, m := range prepared {
-				m, err := s.appendOne(ctx, tx, user, &p, m)
-				if err != nil {
-					return err
-				}
-				stored = append(stored, m)
-			}
-			if p.messages == before {
-				return nil
-			}
-			return s.advance(ctx, tx, user, session, &p)
-		})
-		if len(s.positions) >= maxPositions || err != nil {
-			clear(s.positions)
+	a := &appending{ctx: ctx, user: user, session: session, prepared: prepared, settled: make(chan struct{})}
+	s.appends.add(a)
+	err := s.asWriterUnless(ctx, what, a.settled, func(writer *sql.Conn) error {
+		for !a.isSettled() {
+			s.appendAll(writer, s.appends.next())
 		}
-		if err == nil {
-			s.positions[session] = p
-		}
-		return err
+		return nil
 	})
+	if a.isSettled() {
+		if err = a.err; err != nil {
+			err = s.failed(ctx, what, err)
+		}
+	} else {
+		// Whether it is stored is open, if somebody has it in hand.
+		s.appends.remove(a)
+	}
 	if err != nil {
 		return nil, err
 	}
 	s.indexer.notify()
-	return stored, nil
+	return a.stored, nil
+}
+
+// appending is an append that waits to be stored.
+type appending struct {
+	ctx      context.Context
+	user     memory.UserID
+	session  memory.SessionID
+	prepared []preparedMessage
+	// settled is closed when stored and err are what came of it. Until then they are
+	// for whoever has the writer.
+	settled chan struct{}
+	stored  []memory.Message
+	err     error
+}
+
+func (a *appending) settle(err error) {
+	if a.err = err; err != nil {
+		a.stored = nil
+	}
+	close(a.settled)
+}
+
+func (a *appending) isSettled() bool { return waiting{settled: a.settled}.isSettled() }
+
+// appendQueue holds what waits to be appended, in the order of coming. The zero
+// value is empty.
+type appendQueue struct {
+	mu  sync.Mutex
+	all []*appending // guarded by mu
+}
+
+// maxTogether bounds how many messages one transaction stores for those who wait, if
+// not one of them brings more.
+const maxTogether = 64
+
+func (q *appendQueue) add(a *appending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.all = append(q.all, a)
+}
+
+func (q *appendQueue) remove(a *appending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.all = slices.DeleteFunc(q.all, func(other *appending) bool { return other == a })
+}
+
+// next takes those that are stored together.
+func (q *appendQueue) next() []*appending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, messages := 0, 0
+	for n < len(q.all) && (n == 0 || messages+len(q.all[n].prepared) <= maxTogether) {
+		messages += len(q.all[n].prepared)
+		n++
+	}
+	together := q.all[:n:n]
+	q.all = q.all[n:]
+	return together
+}
+
+// appendAll stores what waits together, and settles it. One that fails takes no other
+// with it.
+func (s *Store) appendAll(writer *sql.Conn, together []*appending) {
+	together = slices.DeleteFunc(together, func(a *appending) bool {
+		gone := a.ctx.Err()
+		if gone != nil {
+			a.settle(gone)
+		}
+		return gone != nil
+	})
+	if len(together) == 0 {
+		return
+	}
+	committing, err := s.appendTogether(writer, together)
+	if err == nil || committing || len(together) == 1 {
+		for _, a := range together {
+			a.settle(err)
+		}
+		return
+	}
+	for _, a := range together {
+		_, err := s.appendTogether(writer, []*appending{a})
+		a.settle(err)
+	}
+}
+
+// appendTogether is one transaction. If it fails, nothing is stored; committing says
+// that no single one of them was the reason.
+func (s *Store) appendTogether(writer *sql.Conn, together []*appending) (committing bool, err error) {
+	ctx := together[0].ctx
+	if len(together) > 1 {
+		ctx = context.WithoutCancel(ctx)
+	}
+	moved := make(map[memory.SessionID]position, len(together))
+	err = transact(ctx, writer, func(ctx context.Context, tx *sql.Tx) error {
+		for _, a := range together {
+			p, known := moved[a.session]
+			if !known {
+				p, known = s.positions[a.session]
+			}
+			if !known || p.owner != a.user {
+				if p, err = s.position(ctx, tx, a.user, a.session); err != nil {
+					return err
+				}
+			}
+			before := p.messages
+			a.stored = make([]memory.Message, 0, len(a.prepared))
+			for _, m := range a.prepared {
+				m, err := s.appendOne(ctx, tx, a.user, &p, m)
+				if err != nil {
+					return err
+				}
+				a.stored = append(a.stored, m)
+			}
+			if p.messages > before {
+				if err := s.advance(ctx, tx, a.user, a.session, &p); err != nil {
+					return err
+				}
+			}
+			moved[a.session] = p
+		}
+		committing = true
+		return nil
+	})
+	if len(s.positions)+len(moved) > maxPositions || err != nil {
+		clear(s.positions)
+	}
+	if err == nil {
+		maps.Copy(s.positions, moved)
+	}
+	return committing, err
 }
 
 // maxPositions bounds how many sessions' positions are kept.

@@ -57,6 +57,7 @@ type Store struct {
 
 	appending appendStatements
 	showing   showStatements
+	appends   appendQueue
 	// positions is where sessions stand that were appended to and not touched
 	// since; it is for whoever has the writer.
 	positions map[memory.SessionID]position

@@ -77,6 +77,12 @@ func (s *Store) writingIndex(ctx context.Context, what string, f func(context.Co
 // asWriter runs f with the connection that writes, which nobody else has
 // meanwhile.
 func (s *Store) asWriter(ctx context.Context, what string, f func(*sql.Conn) error) error {
+	return s.asWriterUnless(ctx, what, nil, f)
+}
+
+// asWriterUnless is asWriter, but that f is not run, and there is no error, if
+// settled is closed before its turn.
+func (s *Store) asWriterUnless(ctx context.Context, what string, settled <-chan struct{}, f func(*sql.Conn) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
@@ -85,8 +91,12 @@ func (s *Store) asWriter(ctx context.Context, what string, f func(*sql.Conn) err
 	if s.readOnly {
 		return s.failed(ctx, what, fmt.Errorf("%w: it was opened for reading", memory.ErrReadOnly))
 	}
-	if err := s.writer.enter(ctx); err != nil {
+	entered, err := s.writer.enterUnless(ctx, settled)
+	if err != nil {
 		return s.failed(ctx, what, err)
+	}
+	if !entered {
+		return nil
 	}
 	defer s.writer.leave()
 	writer, err := s.write.Conn(ctx)

@@ -1,0 +1,131 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gloveboxhq/glovebox/memory"
+)
+
+// Those who wait for the writer together are stored together, and each gets what is
+// its own: its place, its error, and nothing of the others.
+func TestAppendsThatWaitTogether(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "glovebox.db")
+	s, err := Open(ctx, path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	now := time.UnixMicro(1_700_000_000_000_000).UTC()
+	user, err := s.DefaultUser(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := s.PutAgent(ctx, "agent", "", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions := make([]memory.SessionID, 3)
+	for i := range sessions {
+		made, err := s.CreateSession(ctx, memory.Session{Agent: agent.ID, User: user.ID, CreatedAt: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions[i] = made.ID
+	}
+	said := func(key string, n int) []memory.Draft {
+		drafts := make([]memory.Draft, n)
+		for i := range drafts {
+			drafts[i] = memory.Draft{Role: memory.RoleUser, Source: memory.SourceUser, At: now, Blocks: []memory.Block{memory.Text(fmt.Sprint(key, " ", i))}}
+			if i == 0 {
+				drafts[i].EventKey = key
+			}
+		}
+		return drafts
+	}
+	for _, faulty := range []bool{false, true} {
+		name := fmt.Sprint("faulty ", faulty)
+		gone, leave := context.WithCancel(ctx)
+		held, release := make(chan struct{}), make(chan struct{})
+		go s.asWriter(ctx, "hold", func(*sql.Conn) error { close(held); <-release; return nil })
+		<-held
+		type outcome struct {
+			stored []memory.Message
+			err    error
+		}
+		var group sync.WaitGroup
+		outcomes := map[string]*outcome{}
+		come := func(key string, ctx context.Context, user memory.UserID, session memory.SessionID, n int) {
+			o := new(outcome)
+			outcomes[key] = o
+			before, _ := s.writer.waiting()
+			group.Go(func() { o.stored, o.err = s.Append(ctx, user, session, said(name+key, n)...) })
+			for waiting := before; waiting == before; waiting, _ = s.writer.waiting() {
+				runtime.Gosched()
+			}
+		}
+		come("first", ctx, user.ID, sessions[0], 2)
+		come("second", ctx, user.ID, sessions[1], 1)
+		come("first, after it", ctx, user.ID, sessions[0], 1)
+		if faulty {
+			come("another's", ctx, memory.UserID{1}, sessions[0], 1)
+			come("who left", gone, user.ID, sessions[1], 1)
+			leave()
+		}
+		come("second", ctx, user.ID, sessions[1], 1) // the event that is stored just now
+		come("many", ctx, user.ID, sessions[2], maxTogether+1)
+		come("last", ctx, user.ID, sessions[2], 1)
+		close(release)
+		group.Wait()
+		leave()
+		if s.writer.taken || len(s.writer.front) > 0 || len(s.appends.all) > 0 {
+			t.Errorf("%s: somebody is left: %+v, %+v", name, &s.writer, &s.appends)
+		}
+		for key, o := range outcomes {
+			var want error
+			switch key {
+			case "another's":
+				want = memory.ErrNotFound
+			case "who left":
+				want = context.Canceled
+			}
+			if !errors.Is(o.err, want) || (o.err == nil) != (len(o.stored) > 0) {
+				t.Errorf("%s: %s: %d messages, %v, want %v", name, key, len(o.stored), o.err, want)
+			}
+			for i, m := range o.stored {
+				if text := memory.Plain(m.Blocks); text != fmt.Sprint(name, key, " ", i) || m.Seq != o.stored[0].Seq+int64(i) {
+					t.Errorf("%s: %s: message %d is %q at %d", name, key, i, text, m.Seq)
+				}
+			}
+		}
+	}
+	// What was acknowledged is there, once and in order, for who opens the file.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(ctx, path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for i, want := range []int{6, 2, 2 * (maxTogether + 2)} {
+		messages, err := again.Messages(ctx, user.ID, sessions[i], memory.MessageQuery{})
+		session, err2 := again.Session(ctx, user.ID, sessions[i])
+		if err := errors.Join(err, err2); err != nil || len(messages) != want || session.Messages != want || session.UserMessages != want {
+			t.Errorf("session %d: %d messages, %+v, %v, want %d", i, len(messages), session, err, want)
+		}
+		for n, m := range messages {
+			if m.Seq != int64(n+1) {
+				t.Errorf("session %d: message %d at %d", i, m.Seq, n+1)
+			}
+		}
+	}
+}
