@@ -11,7 +11,7 @@ import (
 
 // RecordCompaction implements memory.Store.
 func (s *Store) RecordCompaction(ctx context.Context, user memory.UserID, run memory.CompactionRun) error {
-	return s.writing(ctx, "record compaction of session "+run.Session.String(), func(ctx context.Context, tx *sql.Tx) error {
+	return s.writingBeside(ctx, "record compaction of session "+run.Session.String(), func(ctx context.Context, tx *sql.Tx) error {
 		if err := notWiped(ctx, tx, user); err != nil {
 			return err
 		}

@@ -36,3 +36,14 @@ func (s *Store) Indexed(ctx context.Context) (at int64, err error) {
 	})
 	return at, err
 }
+
+// KeepTails has the store keep the tails of short frontiers too.
+func (s *Store) KeepTails() { s.tails.least = 1 }
+
+// KeptTails is of how many sessions the store keeps the tails, and about how many bytes
+// they are.
+func (s *Store) KeptTails() (sessions, bytes int) {
+	s.tails.mu.Lock()
+	defer s.tails.mu.Unlock()
+	return len(s.tails.of), s.tails.bytes
+}

@@ -18,7 +18,7 @@ func (s *Store) NameSession(ctx context.Context, user memory.UserID, id memory.S
 	if name != "" && !memory.ValidSessionName(name) {
 		return fmt.Errorf("%s: the name is out of form: %w", what, memory.ErrInvalid)
 	}
-	return s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	return s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := s.position(ctx, tx, user, id); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (s *Store) Fork(ctx context.Context, user memory.UserID, id memory.SessionI
 		return fork, fmt.Errorf("%s: %w", what, err)
 	}
 	made := memory.NewID[memory.SessionID]()
-	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		p, err := s.position(ctx, tx, user, id)
 		if err != nil {
 			return err

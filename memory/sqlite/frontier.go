@@ -83,17 +83,36 @@ func (s *Store) shownBetween(ctx context.Context, tx *sql.Tx, user memory.UserID
 }
 
 // FrontierTail implements memory.Store.
-func (s *Store) FrontierTail(ctx context.Context, user memory.UserID, id memory.SessionID, tokens int) (tail memory.Frontier, older memory.FrontierRest, err error) {
+func (s *Store) FrontierTail(ctx context.Context, user memory.UserID, id memory.SessionID, tokens int) (end memory.Frontier, older memory.FrontierRest, err error) {
 	what := "read the end of the frontier of session " + id.String()
 	if err := ctx.Err(); err != nil {
-		return tail, older, s.failed(ctx, what, err)
+		return end, older, s.failed(ctx, what, err)
 	}
 	// It is as short as tokens say: to watch ctx would cost more.
 	ctx = context.WithoutCancel(ctx)
+	era := s.tails.now()
+	keep := func(number, messages int64, items []memory.Item) {
+		s.tails.put(id, tail{user, number, messages, items}, era)
+	}
 	err = s.reading(ctx, what, func(tx *sql.Tx) error {
-		var number int64
-		if err := tx.StmtContext(ctx, s.showing.shown).QueryRowContext(ctx, blob(id), blob(user)).Scan(&number, &older.Items, &older.Tokens); err != nil {
+		var number, messages int64
+		if err := tx.StmtContext(ctx, s.showing.shown).QueryRowContext(ctx, blob(id), blob(user)).Scan(&number, &older.Items, &older.Tokens, &messages); err != nil {
 			return found(err)
+		}
+		end.Revision = memory.NewRevision(id, number)
+		if kept, ok := s.tails.get(id, user, number, messages); ok {
+			if kept.messages < messages {
+				fresh, err := s.shownBetween(ctx, tx, user, id, kept.messages+1, math.MaxInt64, int(messages-kept.messages))
+				if err != nil {
+					return err
+				}
+				kept.items = append(slices.Clip(kept.items), fresh...)
+			}
+			if start, from, ok := tailStart(kept.items, tokens, len(kept.items) == older.Items); ok {
+				end.Items = own(kept.items[start:])
+				keep(number, messages, trimmed(kept.items, from))
+				return nil
+			}
 		}
 		// Of most conversations everything is asked for.
 		from, all := int64(0), older.Items
@@ -124,12 +143,19 @@ func (s *Store) FrontierTail(ctx context.Context, user memory.UserID, id memory.
 			items, from, reach = append(earlier, items...), before, reach+len(earlier)
 			start, open = memory.TailStart(items, reach)
 		}
-		tail = memory.Frontier{Revision: memory.NewRevision(id, number), Items: items[start:]}
-		older.Items -= len(tail.Items)
-		older.Tokens -= tail.Tokens()
+		end.Items = items[start:]
+		if s.tails.keeps(items) {
+			end.Items = own(end.Items)
+			keep(number, messages, items)
+		}
 		return nil
 	})
-	return tail, older, err
+	if err != nil {
+		return memory.Frontier{}, memory.FrontierRest{}, err
+	}
+	older.Items -= len(end.Items)
+	older.Tokens -= end.Tokens()
+	return end, older, nil
 }
 
 // tailStep is how many items are read at once to find a call: few stand far from
@@ -181,7 +207,7 @@ func (s *Store) CommitSummary(ctx context.Context, user memory.UserID, r memory.
 	if n.ID.IsZero() || n.At.IsZero() || (len(n.Messages) == 0) == (len(n.Summaries) == 0) {
 		return v, fmt.Errorf("%s: it needs an id, a time, and messages or summaries: %w", what, memory.ErrInvalid)
 	}
-	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.unchanged(ctx, tx, user, r); err != nil {
 			return err
 		}
@@ -338,7 +364,7 @@ func (s *Store) RepairSummary(ctx context.Context, user memory.UserID, r memory.
 	if text.Level == memory.LevelFallback || text.Level == "" {
 		return v, fmt.Errorf("%s: a text of level %q repairs nothing: %w", what, text.Level, memory.ErrInvalid)
 	}
-	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.unchanged(ctx, tx, user, r); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (s *Store) Ingest(ctx context.Context, user memory.UserID, session memory.S
 		}
 	}
 	var added []memory.Message
-	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		p, err := s.position(ctx, tx, user, session)
 		if err != nil {
 			return err

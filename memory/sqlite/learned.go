@@ -256,7 +256,7 @@ func (s *Store) CommitExtraction(ctx context.Context, user memory.UserID, n memo
 	if isBlank(learnings) {
 		x.MergedAt = x.CreatedAt
 	}
-	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		if err := notWiped(ctx, tx, user); err != nil {
 			return err
 		}
@@ -381,7 +381,7 @@ func (s *Store) PutPendingRun(ctx context.Context, run memory.PendingRun) error 
 	if err := errors.Join(checkTrigger(run.Trigger), checkTime("the time of a run", run.At)); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	return s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	return s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		if err := notWiped(ctx, tx, run.User); err != nil {
 			return err
 		}
@@ -401,7 +401,7 @@ func (s *Store) PutPendingRun(ctx context.Context, run memory.PendingRun) error 
 
 // EndPendingRun implements memory.Store.
 func (s *Store) EndPendingRun(ctx context.Context, user memory.UserID, session memory.SessionID, trigger memory.Trigger) error {
-	return s.writing(ctx, "record that a compaction of session "+session.String()+" is over", func(ctx context.Context, tx *sql.Tx) error {
+	return s.writingBeside(ctx, "record that a compaction of session "+session.String()+" is over", func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM pending_runs WHERE session_id = "+ownSession+" AND trigger = ?3", blob(session), blob(user), string(trigger))
 		return err
 	})

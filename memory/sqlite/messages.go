@@ -57,7 +57,7 @@ func (s *showStatements) prepare(ctx context.Context, db *sql.DB) error {
 		&s.places: `SELECT m.session_id, m.seq, m.seq = s.placed AS last FROM messages m CROSS JOIN sessions s ON s.id = m.session_id
 			WHERE m.transcript = ?1 AND s.user_id = ?2 AND s.agent_id = ?3 ORDER BY last DESC, s.last_active_at DESC, s.id DESC, m.seq DESC LIMIT ?4 + 0`,
 		&s.revision: "SELECT revision FROM sessions WHERE id = ?1 AND user_id = ?2",
-		&s.shown:    "SELECT revision, shown_items, shown_tokens FROM sessions WHERE id = ?1 AND user_id = ?2",
+		&s.shown:    "SELECT revision, shown_items, shown_tokens, messages FROM sessions WHERE id = ?1 AND user_id = ?2",
 		&s.shownTokens: "SELECT f.ordinal, coalesce(m.tokens, v.tokens) FROM frontier f LEFT JOIN messages m ON m.id = f.message_id LEFT JOIN summaries v ON v.id = f.summary_id WHERE f.session_id = " +
 			ownSession + " ORDER BY f.ordinal DESC",
 		&s.shownBefore:    "SELECT coalesce(min(ordinal), ?3) FROM (SELECT f.ordinal FROM frontier f WHERE f.session_id = " + ownSession + " AND f.ordinal < ?3 ORDER BY f.ordinal DESC LIMIT ?4 + 0)",

@@ -62,6 +62,7 @@ type Store struct {
 	// since; it is for whoever has the writer.
 	positions map[memory.SessionID]position
 
+	tails      tails
 	indexer    *indexer // nil in a read-only store
 	segments   segmentCache
 	tokenizers sync.Pool // of *index.Tokenizer
@@ -167,6 +168,7 @@ func (s *Store) open(ctx context.Context, options Options) error {
 	if err := s.appending.prepare(ctx, s.write); err != nil {
 		return err
 	}
+	s.tails.least = leastTail
 	return s.startIndexer(ctx)
 }
 

@@ -133,6 +133,15 @@ func TestStore(t *testing.T) {
 	memorytest.TestStore(t, func(t *testing.T, dir string) memory.Store { return open(t, dir) })
 }
 
+// The same, of a store that keeps what it can of what it read.
+func TestStoreThatKeepsTails(t *testing.T) {
+	memorytest.TestStore(t, func(t *testing.T, dir string) memory.Store {
+		store := open(t, dir)
+		store.(*sqlite.Store).KeepTails()
+		return store
+	})
+}
+
 // A database that did not exist has one random default user of its own.
 func TestDefaultUserIsRandom(t *testing.T) {
 	seen := map[memory.UserID]bool{}

@@ -60,6 +60,20 @@ func (s *Store) glancing(ctx context.Context, what string, f func(context.Contex
 func (s *Store) writing(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
 	err := s.asWriter(ctx, what, func(writer *sql.Conn) error {
 		clear(s.positions)
+		defer s.tails.change()()
+		return transact(ctx, writer, f)
+	})
+	if err == nil {
+		s.indexer.notify()
+	}
+	return err
+}
+
+// writingBeside is writing of what leaves every frontier as it is, but for messages
+// at the end and what has another revision after it.
+func (s *Store) writingBeside(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
+	err := s.asWriter(ctx, what, func(writer *sql.Conn) error {
+		clear(s.positions)
 		return transact(ctx, writer, f)
 	})
 	if err == nil {
@@ -339,7 +353,7 @@ func (s *Store) CreateSession(ctx context.Context, v memory.Session) (created me
 	if v.CreatedAt.IsZero() {
 		return created, fmt.Errorf("create session: no time: %w", memory.ErrInvalid)
 	}
-	err = s.writing(ctx, "create session", func(ctx context.Context, tx *sql.Tx) error {
+	err = s.writingBeside(ctx, "create session", func(ctx context.Context, tx *sql.Tx) error {
 		var user, agent, parent, exists, wiped bool
 		if err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE id = ?), EXISTS (SELECT 1 FROM agents WHERE id = ?),
 			?3 IS NULL OR EXISTS (SELECT 1 FROM sessions WHERE id = ?3 AND user_id = ?1), EXISTS (SELECT 1 FROM sessions WHERE id = ?4),

@@ -282,7 +282,7 @@ func (s *Store) CommitDream(ctx context.Context, user memory.UserID, r memory.To
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	stored := make([]memory.Topic, len(topics))
-	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		w := &topicWriter{tx: tx, user: user, at: d.At, merged: slices.Clone(d.Extractions), due: map[memory.SessionID]bool{}}
 		if err := w.begin(ctx, r); err != nil {
 			return err
@@ -368,7 +368,7 @@ func (s *Store) PutTopic(ctx context.Context, user memory.UserID, agent memory.A
 	if err != nil {
 		return memory.Topic{}, fmt.Errorf("%s: %w", what, err)
 	}
-	err = s.writing(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.writingBeside(ctx, what, func(ctx context.Context, tx *sql.Tx) error {
 		w := &topicWriter{tx: tx, user: user, at: at, due: map[memory.SessionID]bool{}}
 		if err := w.begin(ctx, r); err != nil {
 			return err

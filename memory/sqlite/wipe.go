@@ -86,6 +86,7 @@ func scrubLater(ctx context.Context, tx *sql.Tx) error {
 func (s *Store) unenforced(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
 	err := s.asWriter(ctx, what, func(writer *sql.Conn) error {
 		clear(s.positions)
+		defer s.tails.change()()
 		unending := context.WithoutCancel(ctx)
 		if _, err := writer.ExecContext(unending, "PRAGMA foreign_keys = OFF"); err != nil {
 			return err
