@@ -36,9 +36,12 @@ var (
 )
 
 const (
-	// sendUsers is how many have a session in the store. One of them said half of all
-	// that is in it, in one session; the others share the rest.
+	// sendUsers is how many have a session in the store. The first of them said half of
+	// all that is in it, in one session; the others share the rest. The session of the
+	// last is not compacted.
 	sendUsers = 100
+	// sendWhole is the least that the last one's session has: more than a prompt.
+	sendWhole = 400
 	// sendTail is how many messages the frontiers end with, behind one summary.
 	sendTail = 39
 	// sendWords is how many bytes a message has.
@@ -67,6 +70,15 @@ func BenchmarkSend(b *testing.B) {
 func BenchmarkSendBack(b *testing.B) {
 	forStores(b, func(b *testing.B, s *sendStore) {
 		b.Run(fmt.Sprintf("users=1/messages=%d", s.messages), func(b *testing.B) { s.run(b, 1, time.Hour) })
+	})
+}
+
+// BenchmarkSendWhole is BenchmarkSend of one user whose conversation was never
+// compacted, as without configuration, and is longer than a prompt: the model is shown
+// as much of it as there is room for.
+func BenchmarkSendWhole(b *testing.B) {
+	forStores(b, func(b *testing.B, s *sendStore) {
+		b.Run(fmt.Sprintf("users=1/messages=%d", s.messages), func(b *testing.B) { s.run(b, -1, 0) })
 	})
 }
 
@@ -199,6 +211,10 @@ func (s *sendStore) fill(b *testing.B) {
 			left = s.messages / 2 / (sendUsers - 1)
 		}
 		left = max(left, sendTail+1)
+		whole := i == sendUsers-1
+		if whole {
+			left = max(left, sendWhole)
+		}
 		var leaf memory.NewSummary
 		var leaves []memory.SummaryID
 		commit := func() {
@@ -227,7 +243,9 @@ func (s *sendStore) fill(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			left -= len(drafts)
+			if left -= len(drafts); whole {
+				continue
+			}
 			for _, m := range stored[:max(0, len(stored)-max(0, sendTail-left))] {
 				leaf.Messages = append(leaf.Messages, m.ID)
 			}
@@ -269,13 +287,18 @@ func (s *sendStore) indexed(b *testing.B) {
 
 const summaryOfPumps = "The pumps in hall three were looked at, and what they need was agreed. "
 
-// run has so many users talk until b.N turns are through. If they were away, each
-// turn comes so long after the one before.
+// run has the first users talk until b.N turns are through, or the last one alone if
+// they are -1. If they were away, each turn comes so long after the one before.
 func (s *sendStore) run(b *testing.B, users int, away time.Duration) {
 	s.begin(b)
 	ctx := context.Background()
 	text := s.text.of(sendWords)
+	first, compacts := 0, true
+	if users < 0 {
+		first, users, compacts = sendUsers-1, 1, false
+	}
 	turn := func(i int) *turnStages {
+		i += first
 		t := new(turnStages)
 		at := time.Now()
 		answer, err := s.host.Send(context.WithValue(ctx, stagesKey{}, t), host.Message{User: s.users[i], Session: s.sessions[i], Text: text})
@@ -291,6 +314,9 @@ func (s *sendStore) run(b *testing.B, users int, away time.Duration) {
 	// The first turn of each finds nothing in its place, and the frontiers are short
 	// again, whatever was said before.
 	compact := func(i int) {
+		if !compacts {
+			return
+		}
 		if _, err := s.host.Compact(ctx, s.users[i], s.sessions[i]); err != nil {
 			b.Error(err)
 		}
