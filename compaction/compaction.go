@@ -114,6 +114,10 @@ type Turn struct {
 	At time.Time
 	// Source is that of the message that came in.
 	Source memory.Source
+	// LastActive is when something was said in the session last, before the turn, as
+	// far as the caller knows; zero says nothing. It spares a gap trigger that is not
+	// due the look at all of the user's sessions.
+	LastActive time.Time
 	// Exchanges is the session's count of user exchanges if the answer
 	// completed one, else 0. It is taken when the answer is stored: a reader in
 	// the background may find a later count.
@@ -408,6 +412,9 @@ func (e *Engine) Gap(ctx context.Context, t Turn) (Report, error) {
 		return report, fmt.Errorf("gap: %w", err)
 	}
 	defer end()
+	if last := t.LastActive; !last.IsZero() && !last.After(t.At) && t.At.Sub(last) <= e.config.Gap {
+		return report, nil
+	}
 	last, err := e.store.LastActivity(ctx, t.User, t.Agent)
 	if err != nil {
 		return report, fmt.Errorf("gap: %w", err)

@@ -280,6 +280,29 @@ func TestGapRefreshesBeforeTheAnswer(t *testing.T) {
 	}
 }
 
+// A user who said something in this session just now was not away, whatever the others
+// tell: nothing is read. Anything else that a session tells is no answer.
+func TestGapReadsNothingWhileTheSessionGoesOn(t *testing.T) {
+	w := newWorld(t)
+	config := compaction.Config{Gap: 900 * time.Second, ContextTokenCap: 2000}
+	w.exchanges(1)
+	last := w.at
+	w.at = last.Add(900 * time.Second)
+	turn := w.turn(w.anna, w.session)
+	turn.LastActive = last
+	if report, err := compaction.New(untouchable{}, nil, config, nil, nil).Gap(t.Context(), turn); err != nil || report.Reason != compaction.ReasonNotDue {
+		t.Errorf("%+v, %v", report, err)
+	}
+	for name, active := range map[string]time.Time{"nothing": {}, "too long ago": last.Add(-time.Second), "the future": turn.At.Add(time.Hour)} {
+		hand := says("calendar", "event")
+		turn := w.turn(w.anna, w.session)
+		turn.At, turn.LastActive = last.Add(901*time.Second), active
+		if report, err := w.engine(config, hand).Gap(t.Context(), turn); err != nil || report.Outcome != memory.OutcomeDone || len(hand.questions()) != 1 {
+			t.Errorf("the session tells %s: %+v, %v", name, report, err)
+		}
+	}
+}
+
 func TestGapWindowIsBounded(t *testing.T) {
 	w := newWorld(t)
 	hand := says("calendar", "event")

@@ -170,7 +170,7 @@ func (h *Host) place(ctx context.Context, user memory.User, c *Conversation) (_ 
 	if t.seat, release, err = h.seat(ctx, user, *c, t.rows); err != nil {
 		return nil, nil, fmt.Errorf("find the session: %w", err)
 	}
-	t.turn = compaction.Turn{User: user.ID, Agent: t.agent.ID, Session: t.session.ID, Source: memory.SourceUser}
+	t.turn = compaction.Turn{User: user.ID, Agent: t.agent.ID, Session: t.session.ID, Source: memory.SourceUser, LastActive: lastSaidIn(t.session)}
 	t.course.system, t.course.called = t.agent.systemBefore(c.System), calledIn(t.rows)
 	return t, release, nil
 }

@@ -249,7 +249,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 			return answer, err
 		}
 	}
-	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source}
+	turn := compaction.Turn{User: user.ID, Agent: session.Agent, Session: session.ID, At: h.now(), Source: m.Source, LastActive: lastSaidIn(session)}
 	if answer.Gap, err = h.refresh(ctx, turn); err != nil {
 		// A turn goes on with what it has.
 		h.log.WarnContext(ctx, "gap refresh", "session", session.ID, "error", err)
@@ -334,6 +334,15 @@ func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, b
 			h.threshold(behind(h.ending, ctx), turn, window)
 		}
 	}()
+}
+
+// lastSaidIn is when something was said in a session last; zero if that is not known. A
+// session that was just made, a fork too, has the time at which it was.
+func lastSaidIn(s memory.Session) time.Time {
+	if !s.LastActive.After(s.CreatedAt) {
+		return time.Time{}
+	}
+	return s.LastActive
 }
 
 // refresh brings the context up to date if the user was away.
