@@ -23,7 +23,7 @@ func pendingRun(t Turn) memory.PendingRun {
 // meanwhile. A row that stays costs a look at the next start, which finds the
 // refresh stored and nothing to summarise.
 func (e *Engine) endPending(ctx context.Context, t Turn) {
-	err := e.store.EndPendingRun(context.WithoutCancel(ctx), t.User, t.Session, memory.TriggerCadence)
+	err := e.store.EndPendingRun(context.WithoutCancel(ctx), t.User, t.Session, memory.TriggerCadence, t.At)
 	if err != nil && !errors.Is(err, memory.ErrNotFound) && !errors.Is(err, memory.ErrWiped) {
 		e.log.WarnContext(ctx, "cadence: record that the run is over", "session", t.Session, "error", err)
 	}

@@ -172,6 +172,18 @@ type IdleSession struct {
 	LastActive time.Time
 }
 
+// DueQuery says for which session a dream is wanted next.
+type DueQuery struct {
+	// Agents are those whose sessions count.
+	Agents []AgentID
+	// IdleSince is before which the session was last active.
+	IdleSince time.Time
+	// After is the user whose turn it was last; zero begins with the first.
+	After UserID
+	// Except are sessions that are left alone.
+	Except []SessionID
+}
+
 // The bounds of topics.
 const (
 	// MaxTopicName is the most bytes of a topic's name, MaxTopicContent of what
@@ -404,13 +416,16 @@ func (t NewTopic) Canonical(at time.Time) (NewTopic, error) {
 	return t, nil
 }
 
-// PendingRun is a run of compaction that was begun in the background and is not
-// over.
+// PendingRun is a run of compaction in the background that is due or was begun, and
+// is not over.
 type PendingRun struct {
 	User      UserID
 	Agent     AgentID
 	Session   SessionID
 	Trigger   Trigger
 	Exchanges int
-	At        time.Time
+	// Budget is what a whole prompt may cost, and System what the system text costs
+	// of it, in tokens, where the run makes room for prompts; else 0.
+	Budget, System int
+	At             time.Time
 }

@@ -195,6 +195,21 @@ type Draft struct {
 	Transcript Digest
 	// At is when it was said; the store keeps microseconds, in UTC.
 	At time.Time
+	// Runs are those of compaction that the message makes due: they are pending from
+	// then on, At, and are stored with it or not at all.
+	Runs []DueRun
+}
+
+// DueRun is a run of compaction that becomes due with a message.
+type DueRun struct {
+	// Trigger is one that goes on behind an answer, TriggerCadence or
+	// TriggerThreshold.
+	Trigger Trigger
+	// Every, if not zero, makes it due only if the message completes a user exchange
+	// whose number in the session is a multiple of it.
+	Every int
+	// Budget and System are those of PendingRun.
+	Budget, System int
 }
 
 // MaxEventKey is the most bytes that an event key has.
@@ -467,6 +482,14 @@ func (d Draft) Check() error {
 		return invalid("a message needs a time")
 	case d.Trust == TrustExternal && d.saysOnlyItself():
 		return invalid("a message with the trust external has its words in plain blocks: what is external stands in external blocks, which frame it")
+	}
+	for _, run := range d.Runs {
+		if run.Trigger != TriggerCadence && run.Trigger != TriggerThreshold {
+			return invalid("trigger " + quote(string(run.Trigger)) + " makes no run due with a message")
+		}
+		if run.Every < 0 || run.Budget < 0 || run.System < 0 {
+			return invalid("a run that is due has numbers that are not negative")
+		}
 	}
 	return nil
 }

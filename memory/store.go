@@ -179,15 +179,24 @@ type Store interface {
 	// zero means all. Errors: ErrNotFound, ErrInvalid for a negative limit.
 	Compactions(ctx context.Context, user UserID, session SessionID, limit int) ([]CompactionRun, error)
 
-	// PutPendingRun records that a run has begun; EndPendingRun that it is over.
-	// A session has at most one of a trigger: a later one takes the place of the
-	// earlier; to end none is no error. Errors of PutPendingRun: ErrNotFound, also
-	// for an agent that is not the session's; ErrWiped; ErrInvalid for a trigger
-	// that is unknown, and without a time.
+	// PutPendingRun records that a run is due or has begun, as Append does for those
+	// of a Draft. A session has at most one of a trigger: a later one takes the place
+	// of the earlier, and its place in the order of NextPendingRun. Errors:
+	// ErrNotFound, also for an agent that is not the session's; ErrWiped; ErrInvalid
+	// for a trigger that is unknown, and without a time.
 	PutPendingRun(ctx context.Context, run PendingRun) error
-	EndPendingRun(ctx context.Context, user UserID, session SessionID, trigger Trigger) error
-	// PendingRuns returns the runs of all users that were begun and are not over,
-	// oldest first: a process that died leaves them.
+	// EndPendingRun records that a run is over which was due at the time until. One
+	// that became due since then stays. To end none is no error.
+	EndPendingRun(ctx context.Context, user UserID, session SessionID, trigger Trigger, until time.Time) error
+	// NextPendingRun returns one run of the user who comes after the given one in the
+	// order of their ids, of those who have any and are not being wiped: the one that
+	// was due first. The zero user is before all. Who asks again with the user of the
+	// answer, and with the zero user after ErrNotFound, goes round: each user has one
+	// turn in a round. The cost depends neither on how many are due nor on how many
+	// users there are. Errors: ErrNotFound if no such user comes after.
+	NextPendingRun(ctx context.Context, after UserID) (PendingRun, error)
+	// PendingRuns returns the runs of all users that are not over, by At: a process
+	// that died leaves them. It is for tests and for looking at a small store.
 	PendingRuns(ctx context.Context) ([]PendingRun, error)
 
 	// UnseenMessages returns the messages of a session that no extraction and no
@@ -212,6 +221,11 @@ type Store interface {
 	// A limit of 0 means no bound. The cost depends on what is due, not on how many
 	// sessions there are.
 	IdleSessions(ctx context.Context, agents []AgentID, idleSince time.Time, limit int) ([]IdleSession, error)
+	// NextIdleSession returns one session of IdleSessions, as NextPendingRun returns
+	// one run: of the next user, the session in which there was something to learn
+	// first. What it costs more than that are the sessions in between which have not
+	// rested yet, or are not wanted. Errors: ErrNotFound if no such user comes after.
+	NextIdleSession(ctx context.Context, q DueQuery) (IdleSession, error)
 
 	// Topics returns what is remembered of a user, and the revision that was read.
 	// Who is not known has nothing.

@@ -186,8 +186,8 @@ func (f *FaultyStore) PutPendingRun(ctx context.Context, run memory.PendingRun) 
 }
 
 // EndPendingRun implements memory.Store.
-func (f *FaultyStore) EndPendingRun(ctx context.Context, user memory.UserID, session memory.SessionID, trigger memory.Trigger) error {
-	return f.write("EndPendingRun", func() error { return f.Store.EndPendingRun(ctx, user, session, trigger) })
+func (f *FaultyStore) EndPendingRun(ctx context.Context, user memory.UserID, session memory.SessionID, trigger memory.Trigger, until time.Time) error {
+	return f.write("EndPendingRun", func() error { return f.Store.EndPendingRun(ctx, user, session, trigger, until) })
 }
 
 // CommitExtraction implements memory.Store.

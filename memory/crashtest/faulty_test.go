@@ -27,7 +27,7 @@ var readings = []string{
 	"DefaultUser", "Users", "Agents", "Session", "Sessions", "Places", "LastActivity", "Message", "Messages", "Frontier", "FrontierTail",
 	"Summaries", "Summary", "Sources", "Expand", "SearchWords", "SearchSummaries", "Texts", "Files", "File",
 	"Compactions", "Wipes", "Export", "ExportMemory", "Close",
-	"PendingRuns", "UnseenMessages", "Unseen", "Extractions", "IdleSessions", "Topics",
+	"PendingRuns", "NextPendingRun", "UnseenMessages", "Unseen", "Extractions", "IdleSessions", "NextIdleSession", "Topics",
 }
 
 // nowhere is a store whose every method does nothing; it counts what reaches

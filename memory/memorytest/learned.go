@@ -98,17 +98,163 @@ func testPendingRuns(t *testing.T, f *fixture) {
 	wants(t, f.store.PutPendingRun(ctx, memory.PendingRun{User: f.user, Agent: f.agent, Session: one, Trigger: memory.TriggerGap}), memory.ErrInvalid)
 
 	// Another user ends nothing, and what is over is over once.
-	check(t, f.store.EndPendingRun(ctx, f.user, others, memory.TriggerCadence))
-	check(t, f.store.EndPendingRun(ctx, f.user, one, memory.TriggerManual))
+	check(t, f.store.EndPendingRun(ctx, f.user, others, memory.TriggerCadence, kept.Add(time.Hour)))
+	check(t, f.store.EndPendingRun(ctx, f.user, one, memory.TriggerManual, kept.Add(time.Hour)))
+	// What became due later than what is over stays.
+	check(t, f.store.EndPendingRun(ctx, f.user, one, memory.TriggerCadence, kept.Add(time.Hour-time.Microsecond)))
 	equal(t, must(f.store.PendingRuns(ctx))(t), runs)
 	for range 2 {
-		check(t, f.store.EndPendingRun(ctx, f.user, one, memory.TriggerCadence))
+		check(t, f.store.EndPendingRun(ctx, f.user, one, memory.TriggerCadence, kept.Add(time.Hour)))
 		equal(t, must(f.store.PendingRuns(ctx))(t), runs[:3])
 	}
 	check(t, f.store.DeleteSession(ctx, f.user, one))
 	equal(t, must(f.store.PendingRuns(ctx))(t), []memory.PendingRun{runs[0], runs[2]})
 	must(f.store.WipeUser(ctx, f.other))(t)
 	equal(t, must(f.store.PendingRuns(ctx))(t), runs[2:3])
+}
+
+// A run is due with the message that makes it so, or not at all, and an answer that
+// is stored again makes none.
+func testRunsAreDueWithAMessage(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	session := f.session(f.user)
+	say := func(after time.Duration, key string) {
+		t.Helper()
+		answer := says("assistant", "y", after)
+		answer.EventKey = key
+		answer.Runs = []memory.DueRun{
+			{Trigger: memory.TriggerCadence, Every: 2}, {Trigger: memory.TriggerThreshold, Budget: 4000, System: 100},
+		}
+		must(f.store.Append(ctx, f.user, session, says("user", "x", after), answer))(t)
+	}
+	cadence := func(exchanges int, after time.Duration) memory.PendingRun {
+		return memory.PendingRun{User: f.user, Agent: f.agent, Session: session, Trigger: memory.TriggerCadence, Exchanges: exchanges, At: kept.Add(after)}
+	}
+	threshold := func(exchanges int, after time.Duration) memory.PendingRun {
+		run := cadence(exchanges, after)
+		run.Trigger, run.Budget, run.System = memory.TriggerThreshold, 4000, 100
+		return run
+	}
+	say(0, "first")
+	equal(t, must(f.store.PendingRuns(ctx))(t), []memory.PendingRun{threshold(1, 0)})
+	say(time.Minute, "")
+	equal(t, must(f.store.PendingRuns(ctx))(t), []memory.PendingRun{cadence(2, time.Minute), threshold(2, time.Minute)})
+	check(t, f.store.EndPendingRun(ctx, f.user, session, memory.TriggerThreshold, kept.Add(time.Minute)))
+	say(2*time.Minute, "first")
+	f.reopen()
+	equal(t, must(f.store.PendingRuns(ctx))(t), []memory.PendingRun{cadence(2, time.Minute)})
+	// A call is no answer yet: the exchange goes on.
+	call := memory.Draft{Role: memory.RoleAssistant, Source: memory.SourceAssistant, Blocks: []memory.Block{memory.ToolCall("c", "look", []byte("{}"))}, At: at.Add(3 * time.Minute), Runs: []memory.DueRun{{Trigger: memory.TriggerCadence, Every: 1}}}
+	must(f.store.Append(ctx, f.user, session, says("user", "x", 3*time.Minute), call))(t)
+	equal(t, must(f.store.PendingRuns(ctx))(t), []memory.PendingRun{cadence(2, time.Minute)})
+	for _, run := range []memory.DueRun{{Trigger: memory.TriggerGap}, {Trigger: memory.TriggerCadence, Every: -1}, {Trigger: memory.TriggerThreshold, Budget: -1}} {
+		refused := says("assistant", "y", 4*time.Minute)
+		refused.Runs = []memory.DueRun{run}
+		_, err := f.store.Append(ctx, f.user, session, refused)
+		wants(t, err, memory.ErrInvalid)
+	}
+}
+
+// Each user has a turn, with what was due first, however much another has.
+func testTurnsOfUsers(t *testing.T, f *fixture) {
+	ctx := t.Context()
+	users := []memory.UserID{f.user, f.other}
+	for i := range 3 {
+		id := memory.NewID[memory.UserID]()
+		check(t, f.store.PutUser(ctx, memory.User{ID: id, Name: fmt.Sprint("turn", i), CreatedAt: at}))
+		users = append(users, id)
+	}
+	slices.SortFunc(users, func(a, b memory.UserID) int { return slices.Compare(a[:], b[:]) })
+	nextRun := func(after memory.UserID) (memory.UserID, memory.SessionID) {
+		t.Helper()
+		run, err := f.store.NextPendingRun(ctx, after)
+		if !errors.Is(err, memory.ErrNotFound) {
+			check(t, err)
+		}
+		return run.User, run.Session
+	}
+	except := []memory.SessionID{}
+	nextIdle := func(after memory.UserID) (memory.UserID, memory.SessionID) {
+		t.Helper()
+		idle, err := f.store.NextIdleSession(ctx, memory.DueQuery{Agents: []memory.AgentID{f.agent}, IdleSince: at.Add(time.Hour), After: after, Except: except})
+		if !errors.Is(err, memory.ErrNotFound) {
+			check(t, err)
+			equal(t, idle.LastActive, must(f.store.Session(ctx, idle.User, idle.Session))(t).LastActive)
+		}
+		return idle.User, idle.Session
+	}
+	for _, next := range []func(memory.UserID) (memory.UserID, memory.SessionID){nextRun, nextIdle} {
+		if user, _ := next(memory.UserID{}); !user.IsZero() {
+			t.Errorf("of nothing, %s is next", user)
+		}
+	}
+	// The first has much, and the second nothing.
+	due := map[memory.UserID][]memory.SessionID{}
+	for i, user := range users {
+		for n := range []int{5, 0, 2, 1, 2}[i] {
+			// The later a session was made, the earlier it was due.
+			session := f.session(user)
+			first := time.Duration(60-10*n-i) * time.Second
+			answer := says("assistant", "y", first)
+			answer.Runs = []memory.DueRun{{Trigger: memory.TriggerCadence}}
+			must(f.store.Append(ctx, user, session, says("user", "x", first), answer))(t)
+			due[user] = append([]memory.SessionID{session}, due[user]...)
+		}
+	}
+	for _, next := range []func(memory.UserID) (memory.UserID, memory.SessionID){nextRun, nextIdle} {
+		after := memory.UserID{}
+		for _, i := range []int{0, 2, 3, 4} {
+			user, session := next(after)
+			equal(t, user, users[i])
+			equal(t, session, due[user][0])
+			after = user
+		}
+		user, _ := next(after)
+		equal(t, user, memory.UserID{})
+	}
+	// What is over, or left alone, lets the next one of its user come.
+	most := users[0]
+	check(t, f.store.EndPendingRun(ctx, most, due[most][0], memory.TriggerCadence, at.Add(time.Hour)))
+	_, session := nextRun(memory.UserID{})
+	equal(t, session, due[most][1])
+	except = due[most][:2]
+	_, session = nextIdle(memory.UserID{})
+	equal(t, session, due[most][2])
+	except = due[most]
+	user, _ := nextIdle(memory.UserID{})
+	equal(t, user, users[2])
+	except = nil
+	// One that is due again keeps its place, unless it becomes due while it goes on:
+	// then it is behind the others.
+	again := func(session memory.SessionID, after time.Duration) {
+		t.Helper()
+		check(t, f.store.PutPendingRun(ctx, memory.PendingRun{User: most, Agent: f.agent, Session: session, Trigger: memory.TriggerCadence, Exchanges: 2, At: at.Add(after)}))
+	}
+	again(due[most][1], time.Hour)
+	_, session = nextRun(memory.UserID{})
+	equal(t, session, due[most][1])
+	check(t, f.store.EndPendingRun(ctx, most, due[most][1], memory.TriggerCadence, at.Add(time.Minute)))
+	_, session = nextRun(memory.UserID{})
+	equal(t, session, due[most][2])
+	// Who has not rested, is with another agent or is being wiped has no turn.
+	rested := func(since time.Duration, agents ...memory.AgentID) memory.UserID {
+		t.Helper()
+		idle, err := f.store.NextIdleSession(ctx, memory.DueQuery{Agents: agents, IdleSince: at.Add(since)})
+		if !errors.Is(err, memory.ErrNotFound) {
+			check(t, err)
+		}
+		return idle.User
+	}
+	equal(t, rested(25*time.Second, f.agent), most)
+	equal(t, rested(25*time.Second), memory.UserID{})
+	equal(t, rested(25*time.Second, memory.NewID[memory.AgentID]()), memory.UserID{})
+	check(t, f.store.BeginWipe(ctx, most, at))
+	equal(t, rested(25*time.Second, f.agent), memory.UserID{})
+	equal(t, rested(time.Hour, f.agent), users[2])
+	user, _ = nextRun(memory.UserID{})
+	equal(t, user, users[2])
+	check(t, f.store.EndWipe(ctx, most))
+	equal(t, rested(time.Hour, f.agent), most)
 }
 
 func testExtractions(t *testing.T, f *fixture) {

@@ -58,6 +58,8 @@ func TestStore(t *testing.T, open Open) {
 		{"UnseenRandom", testUnseenRandom},
 		{"SeenOnce", testSeenOnce},
 		{"IdleSessions", testIdleSessions},
+		{"RunsAreDueWithAMessage", testRunsAreDueWithAMessage},
+		{"TurnsOfUsers", testTurnsOfUsers},
 		{"IdleSessionsRandom", testIdleSessionsRandom},
 		{"Dream", testDream},
 		{"DreamRefuses", testDreamRefuses},
@@ -794,7 +796,15 @@ func (f *fixture) beside() map[string]func(context.Context) error {
 		},
 		"PendingRuns": func(ctx context.Context) error { _, err := f.store.PendingRuns(ctx); return err },
 		"EndPendingRun": func(ctx context.Context) error {
-			return f.store.EndPendingRun(ctx, f.other, memory.NewID[memory.SessionID](), memory.TriggerGap)
+			return f.store.EndPendingRun(ctx, f.other, memory.NewID[memory.SessionID](), memory.TriggerGap, at)
+		},
+		"NextPendingRun": func(ctx context.Context) error {
+			_, err := f.store.NextPendingRun(ctx, memory.UserID{})
+			return err
+		},
+		"NextIdleSession": func(ctx context.Context) error {
+			_, err := f.store.NextIdleSession(ctx, memory.DueQuery{Agents: []memory.AgentID{f.agent}, IdleSince: at})
+			return err
 		},
 		"Extractions": func(ctx context.Context) error {
 			_, err := f.store.Extractions(ctx, f.user, memory.ExtractionQuery{})

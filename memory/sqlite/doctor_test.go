@@ -122,7 +122,7 @@ func TestDoctor(t *testing.T) {
 		{"there is less to learn", "INSERT INTO session_learned SELECT id, 1, 40 FROM sessions", "whether there is something to learn", 0},
 		{"there is something to learn later", "UPDATE sessions SET due_since = last_active_at + 1", "whether there is something to learn", 0},
 		{"what was looked at of no session", "PRAGMA foreign_keys = OFF; INSERT INTO session_learned VALUES (x'00', 1, 2)", "session_learned", 0},
-		{"a run of no session", "PRAGMA foreign_keys = OFF; INSERT INTO pending_runs VALUES (x'00', 'gap', 0, 0)", "pending_runs", 0},
+		{"a run of no session", "PRAGMA foreign_keys = OFF; INSERT INTO pending_runs VALUES (x'00', 'gap', x'00', 0, 0, 0, 0, 0)", "pending_runs", 0},
 		{"a topic's name is out of form", topics + "SELECT " + one + ", id, 'The  Boat', 'x', 0, 0, NULL FROM users", "out of form", 0},
 		{"a topic has no name", topics + "SELECT " + one + ", id, '', 'x', 0, 0, NULL FROM users", "out of form", 0},
 		{"a topic says too much", topics + "SELECT " + one + ", id, 'x', hex(zeroblob(1500)), 0, 0, NULL FROM users", "out of form", 0},

@@ -375,6 +375,37 @@ func idleOf(ctx context.Context, tx *sql.Tx, agent memory.AgentID, idleSince tim
 	return idle, rows.Err()
 }
 
+// NextIdleSession implements memory.Store. An index has the sessions that there is
+// something to learn from, by user and by since when; the others on the way have not
+// rested.
+func (s *Store) NextIdleSession(ctx context.Context, q memory.DueQuery) (next memory.IdleSession, err error) {
+	err = s.reading(ctx, "look for the next idle session", func(tx *sql.Tx) error {
+		return found(tx.QueryRowContext(ctx, `SELECT s.user_id, s.agent_id, s.id, s.last_active_at FROM sessions s INDEXED BY sessions_due_user
+			WHERE s.user_id > coalesce(?1, x'') AND s.due_since < ?2 AND s.last_active_at < ?2
+			AND s.agent_id IN (SELECT unhex(value) FROM json_each(?3)) AND s.id NOT IN (SELECT unhex(value) FROM json_each(?4))
+			AND NOT EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = s.user_id) ORDER BY s.user_id, s.due_since, s.id LIMIT 1`,
+			blob(q.After), micros(q.IdleSince), hexes(q.Agents), hexes(q.Except)).
+			Scan(into(&next.User), into(&next.Agent), into(&next.Session), instant{&next.LastActive}))
+	})
+	return next, err
+}
+
+// hexes is a list of ids as a parameter, a JSON array of their digits.
+func hexes[K any](ids []memory.ID[K]) string {
+	list := []byte{'['}
+	for i, id := range ids {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = fmt.Appendf(list, `"%x"`, id[:])
+	}
+	return string(append(list, ']'))
+}
+
+// replacesRun ends an INSERT of a pending run: a later one takes the place of the
+// earlier, which keeps its place in the order.
+const replacesRun = " ON CONFLICT DO UPDATE SET exchanges = excluded.exchanges, budget = excluded.budget, system = excluded.system, begun_at = excluded.begun_at, since = min(since, excluded.since)"
+
 // PutPendingRun implements memory.Store.
 func (s *Store) PutPendingRun(ctx context.Context, run memory.PendingRun) error {
 	what := "record that a compaction of session " + run.Session.String() + " has begun"
@@ -385,10 +416,9 @@ func (s *Store) PutPendingRun(ctx context.Context, run memory.PendingRun) error 
 		if err := notWiped(ctx, tx, run.User); err != nil {
 			return err
 		}
-		put, err := tx.ExecContext(ctx, `INSERT INTO pending_runs (session_id, trigger, exchanges, begun_at)
-			SELECT s.id, ?4, ?5, ?6 FROM sessions s WHERE s.id = ?1 AND s.user_id = ?2 AND s.agent_id = ?3
-			ON CONFLICT DO UPDATE SET exchanges = excluded.exchanges, begun_at = excluded.begun_at`,
-			blob(run.Session), blob(run.User), blob(run.Agent), string(run.Trigger), run.Exchanges, micros(run.At))
+		put, err := tx.ExecContext(ctx, `INSERT INTO pending_runs (session_id, user_id, trigger, exchanges, budget, system, since, begun_at)
+			SELECT s.id, s.user_id, ?4, ?5, ?6, ?7, ?8, ?8 FROM sessions s WHERE s.id = ?1 AND s.user_id = ?2 AND s.agent_id = ?3`+replacesRun,
+			blob(run.Session), blob(run.User), blob(run.Agent), string(run.Trigger), run.Exchanges, run.Budget, run.System, micros(run.At))
 		if err != nil {
 			return err
 		}
@@ -399,22 +429,43 @@ func (s *Store) PutPendingRun(ctx context.Context, run memory.PendingRun) error 
 	})
 }
 
-// EndPendingRun implements memory.Store.
-func (s *Store) EndPendingRun(ctx context.Context, user memory.UserID, session memory.SessionID, trigger memory.Trigger) error {
+// EndPendingRun implements memory.Store. One that became due meanwhile is due since
+// then, behind what else its user has.
+func (s *Store) EndPendingRun(ctx context.Context, user memory.UserID, session memory.SessionID, trigger memory.Trigger, until time.Time) error {
 	return s.writingBeside(ctx, "record that a compaction of session "+session.String()+" is over", func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM pending_runs WHERE session_id = "+ownSession+" AND trigger = ?3", blob(session), blob(user), string(trigger))
-		return err
+		for _, statement := range []string{
+			"DELETE FROM pending_runs WHERE session_id = " + ownSession + " AND trigger = ?3 AND begun_at <= ?4",
+			"UPDATE pending_runs SET since = begun_at WHERE session_id = " + ownSession + " AND trigger = ?3 AND begun_at > ?4",
+		} {
+			if _, err := tx.ExecContext(ctx, statement, blob(session), blob(user), string(trigger), micros(until)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+const selectPendingRuns = "SELECT s.user_id, s.agent_id, s.id, p.trigger, p.exchanges, p.budget, p.system, p.begun_at FROM pending_runs p JOIN sessions s ON s.id = p.session_id"
+
+func scanPendingRun(r row) (run memory.PendingRun, err error) {
+	return run, r.Scan(into(&run.User), into(&run.Agent), into(&run.Session), &run.Trigger, &run.Exchanges, &run.Budget, &run.System, instant{&run.At})
+}
+
+// NextPendingRun implements memory.Store.
+func (s *Store) NextPendingRun(ctx context.Context, after memory.UserID) (run memory.PendingRun, err error) {
+	err = s.reading(ctx, "look for the next compaction", func(tx *sql.Tx) error {
+		run, err = scanPendingRun(tx.QueryRowContext(ctx, selectPendingRuns+` WHERE p.user_id > coalesce(?1, x'') AND NOT EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = p.user_id)
+			ORDER BY p.user_id, p.since, p.session_id, p.trigger LIMIT 1`, blob(after)))
+		return found(err)
+	})
+	return run, err
 }
 
 // PendingRuns implements memory.Store.
 func (s *Store) PendingRuns(ctx context.Context) (runs []memory.PendingRun, err error) {
 	err = s.reading(ctx, "read the compactions that are not over", func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, `SELECT s.user_id, s.agent_id, s.id, p.trigger, p.exchanges, p.begun_at FROM pending_runs p JOIN sessions s ON s.id = p.session_id
-			ORDER BY p.begun_at, p.session_id, p.trigger`)
-		runs, err = all(rows, err, func(r row) (run memory.PendingRun, err error) {
-			return run, r.Scan(into(&run.User), into(&run.Agent), into(&run.Session), &run.Trigger, &run.Exchanges, instant{&run.At})
-		})
+		rows, err := tx.QueryContext(ctx, selectPendingRuns+" ORDER BY p.begun_at, p.session_id, p.trigger")
+		runs, err = all(rows, err, scanPendingRun)
 		return err
 	})
 	return runs, err

@@ -22,7 +22,7 @@ const selectMessages = "SELECT m.id, m.session_id, m.seq, m.role, m.source, m.co
 // appendStatements belong to the writer's connection. They and showStatements
 // are prepared once, for a turn is little else than appending and showing.
 type appendStatements struct {
-	position, event, insert, frontier, update, due *sql.Stmt
+	position, event, insert, frontier, update, due, run *sql.Stmt
 }
 
 func (a *appendStatements) prepare(ctx context.Context, db *sql.DB) error {
@@ -33,11 +33,12 @@ func (a *appendStatements) prepare(ctx context.Context, db *sql.DB) error {
 		&a.frontier: "INSERT INTO frontier (session_id, ordinal, message_id) VALUES (?, ?, ?)",
 		&a.update:   "UPDATE sessions SET messages = ?3, last_active_at = ?4, active = ?5, user_messages = ?6, awaiting = ?7, exchanges = ?8, shown_items = ?9, shown_tokens = ?10, placed = ?11 WHERE id = ?1 AND user_id = ?2",
 		&a.due:      "UPDATE sessions SET due_since = last_active_at WHERE id = ?1 AND user_id = ?2",
+		&a.run:      "INSERT INTO pending_runs (session_id, user_id, trigger, exchanges, budget, system, since, begun_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)" + replacesRun,
 	})
 }
 
 func (a *appendStatements) close() {
-	closeAll(a.position, a.event, a.insert, a.frontier, a.update, a.due)
+	closeAll(a.position, a.event, a.insert, a.frontier, a.update, a.due, a.run)
 }
 
 // showStatements belong to the readers.
@@ -355,6 +356,7 @@ type preparedMessage struct {
 	files []preparedFile
 	// refers are files that the message names and does not bring.
 	refers []memory.FileID
+	runs   []memory.DueRun
 }
 
 func prepareMessage(session memory.SessionID, d memory.Draft) (preparedMessage, error) {
@@ -362,7 +364,7 @@ func prepareMessage(session memory.SessionID, d memory.Draft) (preparedMessage, 
 	if err != nil {
 		return preparedMessage{}, err
 	}
-	m := preparedMessage{came: came, Message: memory.Message{
+	m := preparedMessage{came: came, runs: d.Runs, Message: memory.Message{
 		ID: memory.NewID[memory.MessageID](), Session: session, Role: d.Role, Source: d.Source, Blocks: came,
 		Trust: d.Sealed(), EventKey: d.EventKey, Transcript: d.Transcript, At: fromMicros(micros(d.At)),
 	}}
@@ -407,6 +409,7 @@ func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p
 			return memory.Message{}, err
 		}
 	}
+	exchanges := p.exchanges
 	p.count(m.Message)
 	m.Seq = p.messages
 	if _, err := tx.StmtContext(ctx, s.appending.insert).ExecContext(ctx, blob(m.ID), blob(m.Session), m.Seq, string(m.Role), string(m.Source),
@@ -421,6 +424,14 @@ func (s *Store) appendOne(ctx context.Context, tx *sql.Tx, user memory.UserID, p
 	p.shownItems++
 	p.shownTokens += m.Tokens
 	p.roused = p.roused || m.IsUsers() && !p.due
+	for _, run := range m.runs {
+		if run.Every > 0 && (p.exchanges == exchanges || p.exchanges%run.Every != 0) {
+			continue
+		}
+		if _, err := tx.StmtContext(ctx, s.appending.run).ExecContext(ctx, blob(m.Session), blob(user), string(run.Trigger), p.exchanges, run.Budget, run.System, micros(m.At)); err != nil {
+			return memory.Message{}, err
+		}
+	}
 	_, err := tx.StmtContext(ctx, s.appending.frontier).ExecContext(ctx, blob(m.Session), m.Seq, blob(m.ID))
 	return m.Message, err
 }
