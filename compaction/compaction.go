@@ -13,6 +13,7 @@
 package compaction
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,8 +65,15 @@ type Config struct {
 	// with it: equal marks would change it with every turn. A lower mark makes
 	// changes rarer and shows less of the conversation.
 	LowMark float64
-	// Now is the clock of the spend guard, of the circuit breaker and of resumed
-	// runs; nil means time.Now.
+	// Workers bounds how many runs of all users go on at once behind the turns; zero
+	// means 8. Most of the time they wait for a model or for sources.
+	Workers int
+	// Admit, if not nil, is waited for before each call of the summarizer that
+	// nobody waits for, and release is called when the call has ended. A Local
+	// summarizer is asked without. The error is ctx's.
+	Admit func(ctx context.Context) (release func(), err error)
+	// Now is the clock of the spend guard, of the circuit breaker and of runs that
+	// were pending; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -76,6 +84,7 @@ func (c Config) gapDeadline() time.Duration   { return orDefault(c.GapDeadline, 
 func (c Config) maxSummaryTokens() int        { return orDefault(c.MaxSummaryTokens, 1024) }
 func (c Config) maxRunTokens() int            { return orDefault(c.MaxRunTokens, maxRunTokens) }
 func (c Config) lowMark() float64             { return orDefault(c.LowMark, c.Threshold*2/3) }
+func (c Config) workers() int                 { return max(orDefault(c.Workers, 8), 1) }
 
 func orDefault[T int | float64 | time.Duration](value, standard T) T {
 	if value == 0 {
@@ -126,6 +135,9 @@ type Turn struct {
 	// keeps it there until release: a refresh that comes from the background
 	// must not stand between a message and its answer.
 	Between func(ctx context.Context) (release func(), err error)
+
+	// held is the pair, if the run has it.
+	held *holding
 }
 
 // Reasons for skipping a run, as they stand in reports and in the record.
@@ -170,25 +182,31 @@ type Engine struct {
 	stop       context.CancelFunc
 	running    Group
 
-	// slots are taken by runs of cadence, processors by sweeps in the background
-	// that need one all the time.
-	slots, processors chan struct{}
+	// processors are taken by sweeps in the background that need one all the time.
+	processors chan struct{}
+
+	// pending is what goes on behind the turns.
+	pending rounds
 
 	mu sync.Mutex
 	// All below is guarded by mu. busy holds the (agent, user) pairs with a run.
-	busy     map[pair]struct{}
+	busy     map[pair]*holding
 	sessions map[memory.SessionID]*sessionState
 	breaker  breaker
 	counts   map[memory.Trigger]Counts
-	// unresumed are the runs of an earlier process that nobody has taken up yet;
-	// resumed says that they were looked for.
-	unresumed map[memory.SessionID]struct{}
-	resumed   bool
 }
 
 type pair struct {
 	agent memory.AgentID
 	user  memory.UserID
+}
+
+// holding is a pair with a run.
+type holding struct {
+	// released is closed when the run has let go of it.
+	released chan struct{}
+	// yield, while the run waits to be admitted, ends that. Guarded by Engine.mu.
+	yield context.CancelCauseFunc
 }
 
 // Counts are how often a trigger ended in which way since the engine was made:
@@ -205,10 +223,6 @@ func (c *Counts) add(other Counts) {
 	c.Nothing += other.Nothing
 	c.Failed += other.Failed
 }
-
-// maxCadence is how many runs of cadence go on at once. Most of the time they wait
-// for a model or for sources.
-const maxCadence = 32
 
 // New returns an engine. Sources gives the sources of a user, in the order in
 // which their blocks shall stand; it may be nil.
@@ -227,15 +241,16 @@ func New(store memory.Store, summarizer Summarizer, config Config, sources func(
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Engine{
 		store: store, summarizer: summarizer, config: config, sources: sources, log: log, now: now, local: local != nil && local.Local(),
-		background: ctx, stop: cancel, busy: map[pair]struct{}{}, sessions: map[memory.SessionID]*sessionState{},
-		slots: make(chan struct{}, maxCadence), processors: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		counts: map[memory.Trigger]Counts{}, unresumed: map[memory.SessionID]struct{}{},
+		background: ctx, stop: cancel, busy: map[pair]*holding{}, sessions: map[memory.SessionID]*sessionState{},
+		processors: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		counts:     map[memory.Trigger]Counts{}, pending: rounds{going: map[memory.UserID]struct{}{}},
 	}
 }
 
 // Close cancels what runs in the background and waits for it, at most until
-// ctx is done. Every pass that was finished is kept, and what is left of a
-// cadence run is for Resume. Triggers fail with ErrClosed from then on.
+// ctx is done. Every pass whose summary was made is kept, and what is left of a
+// run that is pending is so still, for the next engine. Triggers fail with ErrClosed
+// from then on.
 func (e *Engine) Close(ctx context.Context) error {
 	e.running.Close()
 	e.stop()
@@ -264,20 +279,49 @@ func (e *Engine) CountsByTrigger() map[memory.Trigger]Counts {
 	return maps.Clone(e.counts)
 }
 
-// tryLock takes the pair without waiting. The caller calls unlock once.
-func (e *Engine) tryLock(t Turn) (unlock func(), ok bool) {
+// tryLock takes the pair without waiting, for t. The caller calls unlock once.
+func (e *Engine) tryLock(t *Turn) (unlock func(), ok bool) {
 	p := pair{t.Agent, t.User}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, taken := e.busy[p]; taken {
+	if e.busy[p] != nil {
 		return nil, false
 	}
-	e.busy[p] = struct{}{}
+	mine := &holding{released: make(chan struct{})}
+	e.busy[p], t.held = mine, mine
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		delete(e.busy, p)
+		close(mine.released)
 	}, true
+}
+
+// lock is tryLock for a run that somebody waits for: a run that waits to be admitted
+// gives way to it, at most until ctx is done.
+func (e *Engine) lock(ctx context.Context, t *Turn) (unlock func(), ok bool) {
+	unlock, ok = e.tryLock(t)
+	if ok {
+		return unlock, true
+	}
+	e.mu.Lock()
+	other := e.busy[pair{t.Agent, t.User}]
+	waits := other == nil || other.yield != nil
+	if waits && other != nil {
+		other.yield(errYielded)
+	}
+	e.mu.Unlock()
+	if !waits {
+		return nil, false
+	}
+	if other != nil {
+		select {
+		case <-other.released:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+	return e.tryLock(t)
 }
 
 // Cadence runs after an answer if the turn's count of exchanges says so. It
@@ -285,8 +329,9 @@ func (e *Engine) tryLock(t Turn) (unlock func(), ok bool) {
 // never touches what an answer waits for. A run that is not due returns a
 // report of OutcomeSkipped with ReasonNotDue and leaves no record.
 //
-// What has begun is known to the store until it is over. A run that ctx or Close
-// ends, be it before its first step, is not: Resume takes it up.
+// What has begun is pending in the store until it is over. A run that ctx or Close
+// ends, be it before its first step, is not: Start takes it up. A host has no need of
+// it: what is pending with an answer is found.
 func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	report := Report{Trigger: memory.TriggerCadence, Outcome: memory.OutcomeSkipped, Reason: ReasonNotDue, At: t.At}
 	if !e.isCadenceDue(t) {
@@ -294,7 +339,7 @@ func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	}
 	end, err := e.running.Begin()
 	if err != nil {
-		e.Postpone(ctx, t)
+		e.postpone(ctx, t)
 		return report, fmt.Errorf("cadence: %w", err)
 	}
 	defer end()
@@ -302,10 +347,10 @@ func (e *Engine) Cadence(ctx context.Context, t Turn) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.background, cancel)()
-	report, err = e.cadence(memory.Background(ctx), t, report, nil)
+	report, err = e.cadence(memory.Background(ctx), t, report)
 	if err != nil && ctx.Err() != nil {
 		// It may have ended before it was known to the store.
-		e.Postpone(ctx, t)
+		e.postpone(ctx, t)
 	}
 	return report, err
 }
@@ -314,37 +359,31 @@ func (e *Engine) isCadenceDue(t Turn) bool {
 	return e.config.Interval > 0 && t.Exchanges > 0 && t.Exchanges%e.config.Interval == 0
 }
 
-// Postpone leaves a cadence run that is due after the turn to Resume, for there is
-// no time for it in this process. It does nothing if none is due.
-func (e *Engine) Postpone(ctx context.Context, t Turn) {
-	if !e.isCadenceDue(t) {
-		return
-	}
+// postpone leaves a cadence run that is due to the next engine.
+func (e *Engine) postpone(ctx context.Context, t Turn) {
 	err := e.store.PutPendingRun(context.WithoutCancel(ctx), pendingRun(t))
 	if err != nil && !errors.Is(err, memory.ErrNotFound) && !errors.Is(err, memory.ErrWiped) {
-		e.log.WarnContext(ctx, "cadence: leave the run to the next process", "session", t.Session, "error", err)
+		e.log.WarnContext(ctx, "cadence: leave the run to the next engine", "session", t.Session, "error", err)
 	}
 }
 
-// cadence runs a cadence run that is due; begun is set if an earlier process
-// began it.
-func (e *Engine) cadence(ctx context.Context, t Turn, report Report, begun *memory.PendingRun) (Report, error) {
-	unlock, ok := e.tryLock(t)
+// cadence runs a cadence run that is due.
+func (e *Engine) cadence(ctx context.Context, t Turn, report Report) (Report, error) {
+	unlock, ok := e.tryLock(&t)
 	if !ok {
 		return e.skip(ctx, t, report, ReasonBusy)
 	}
 	defer unlock()
-	if left := e.takeUp(t.Session); begun != nil && !left {
-		return report, errTakenUp
-	}
-	report, err := e.cadenceAlone(ctx, t, report, begun)
+	report, err := e.cadenceAlone(ctx, t, report, nil)
 	if err == nil || ctx.Err() == nil {
-		e.endPending(ctx, t)
+		if err := e.endPending(ctx, pendingRun(t)); err != nil {
+			e.log.WarnContext(ctx, "cadence", "session", t.Session, "error", err)
+		}
 	} // else it is not over: the row that says so stays
 	return report, err
 }
 
-// cadenceAlone is for who holds the pair.
+// cadenceAlone is for who holds the pair; begun is set if the run is pending.
 func (e *Engine) cadenceAlone(ctx context.Context, t Turn, report Report, begun *memory.PendingRun) (Report, error) {
 	session, err := e.store.Session(ctx, t.User, t.Session)
 	if err != nil {
@@ -370,13 +409,6 @@ func (e *Engine) cadenceAlone(ctx context.Context, t Turn, report Report, begun 
 		// The sources were asked before the process ended.
 		w = window{}
 	}
-	// However many pairs there are, so many ask models and hands at a time.
-	select {
-	case e.slots <- struct{}{}:
-		defer func() { <-e.slots }()
-	case <-ctx.Done():
-		return report, fmt.Errorf("cadence: %w", ctx.Err())
-	}
 	return e.run(ctx, t, report, w)
 }
 
@@ -389,9 +421,9 @@ func (e *Engine) run(ctx context.Context, t Turn, report Report, window window) 
 	sweep, sweepErr := e.sweep(ctx, t, e.continuous())
 	report.Refresh, report.Sweep, report.Took = refresh, sweep, time.Since(began)
 	err := errors.Join(refreshErr, sweepErr)
-	if err != nil && ctx.Err() != nil {
-		// Nothing is counted or recorded of a run that will be resumed.
-		report.Outcome, report.Reason = memory.OutcomeFailed, ctx.Err().Error()
+	if err != nil && (ctx.Err() != nil || errors.Is(err, errYielded)) {
+		// Nothing is counted or recorded of a run that is still pending.
+		report.Outcome, report.Reason = memory.OutcomeFailed, cmp.Or(ctx.Err(), err).Error()
 		return report, err
 	}
 	return e.finish(ctx, t, report, err)
@@ -427,9 +459,16 @@ func (e *Engine) Gap(ctx context.Context, t Turn) (Report, error) {
 	if last.IsZero() || t.At.Sub(last) <= e.config.Gap {
 		return report, nil
 	}
-	unlock, ok := e.tryLock(t)
+	locking, cancel := context.WithTimeout(ctx, e.config.gapDeadline())
+	unlock, ok := e.lock(locking, &t)
+	cancel()
 	if !ok {
 		return e.skip(ctx, t, report, ReasonBusy)
+	}
+	release := unlock
+	unlock = func() {
+		release()
+		e.Wake() // what is pending of the pair was passed over
 	}
 	active, err := e.hasRealActivity(ctx, t)
 	if err != nil || !active {
@@ -458,7 +497,9 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 	e.goes(func() {
 		ctx, done := e.beyond(ctx)
 		defer done()
-		r, err := e.sweep(ctx, t, e.continuous())
+		p := e.continuous()
+		p.waited = waiting
+		r, err := e.sweep(ctx, t, p)
 		sweep <- swept{r, err}
 	})
 	refresh, err := e.refresh(ctx, waiting, t, w)

@@ -112,6 +112,10 @@ type sessionState struct {
 	// guarded by Engine.mu; preempt ends the sweep that holds turn, or is nil.
 	users   int
 	preempt context.CancelCauseFunc
+	// wanted is how many wait for turn whom somebody waits for; yield, while the
+	// sweep that holds it waits to be admitted, ends that.
+	wanted int
+	yield  context.CancelCauseFunc
 	spending
 }
 
@@ -145,9 +149,11 @@ func (s *sessionState) setBarren(w work) {
 
 // errBusy says that somebody else changes the session's frontier; errPreempted
 // that an answer needs room in it at once.
+// errYielded that a run which somebody waits for came while it had to wait itself.
 var (
 	errBusy      = errors.New("busy")
 	errPreempted = errors.New("an answer needed room")
+	errYielded   = errors.New("gave way to a run that somebody waits for")
 )
 
 // enter waits until nobody else changes the session's frontier, or ctx is done,
@@ -166,11 +172,10 @@ func (e *Engine) enter(ctx context.Context, id memory.SessionID, p plan) (_ cont
 			e.depart(state)
 			return nil, nil, nil, errBusy
 		}
-		select {
-		case state.turn <- struct{}{}:
-		case <-ctx.Done():
+		err := e.await(ctx, state)
+		if err != nil {
 			e.depart(state)
-			return nil, nil, nil, fmt.Errorf("wait for the session's compaction: %w", ctx.Err())
+			return nil, nil, nil, fmt.Errorf("wait for the session's compaction: %w", err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -187,6 +192,60 @@ func (e *Engine) enter(ctx context.Context, id memory.SessionID, p plan) (_ cont
 		<-state.turn
 		e.depart(state)
 	}, nil
+}
+
+// await waits for the session's turn. Who has it and waits to be admitted, for nobody,
+// gives way to somebody.
+func (e *Engine) await(ctx context.Context, state *sessionState) error {
+	if !memory.InBackground(ctx) {
+		e.mu.Lock()
+		state.wanted++
+		if state.yield != nil {
+			state.yield(errYielded)
+		}
+		e.mu.Unlock()
+		defer func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			state.wanted--
+		}()
+	}
+	select {
+	case state.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// admitted waits until the summarizer may be asked for a sweep that nobody waits for.
+// The time does not count as time of the sweep. The error is ctx's, or errYielded.
+func (s *sweeper) admitted(ctx context.Context) (release func(), err error) {
+	e := s.engine
+	if e.config.Admit == nil || e.local || !memory.InBackground(ctx) && (s.plan.waited == nil || s.plan.waited.Err() == nil) {
+		return func() {}, nil
+	}
+	ctx, yield := context.WithCancelCause(ctx)
+	defer yield(nil)
+	setYield := func(f context.CancelCauseFunc) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		s.state.yield = f
+		if s.turn.held != nil {
+			s.turn.held.yield = f
+		}
+		if f != nil && s.state.wanted > 0 {
+			f(errYielded)
+		}
+	}
+	setYield(yield)
+	defer setYield(nil)
+	defer s.limit.pause()()
+	release, err = e.config.Admit(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errYielded) {
+		err = errYielded
+	}
+	return release, err
 }
 
 func (e *Engine) preempt(state *sessionState) {

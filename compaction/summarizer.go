@@ -89,10 +89,13 @@ func (s *sweeper) escalate(ctx context.Context, t text) (summary, error) {
 		t.Level = level
 		result, err := s.ask(t.SummaryRequest)
 		switch {
+		case err == nil:
+			// It was paid for, whoever has gone meanwhile.
+			return summary{result, level}, nil
+		case errors.Is(err, errYielded):
+			return summary{}, fmt.Errorf("summarise: %w", err)
 		case ctx.Err() != nil:
 			return summary{}, fmt.Errorf("summarise: %w", ctx.Err())
-		case err == nil:
-			return summary{result, level}, nil
 		case s.asking.Err() != nil:
 			return summary{cutDown(t), memory.LevelFallback}, nil
 		case errors.Is(err, errRefused):
@@ -138,12 +141,17 @@ func (s *sweeper) call(r SummaryRequest) (SummaryResult, error) {
 	if err := ctx.Err(); err != nil {
 		return SummaryResult{}, err
 	}
+	release, err := s.admitted(ctx)
+	if err != nil {
+		return SummaryResult{}, err
+	}
+	defer release()
 	if err := e.admit(s.state); err != nil {
 		return SummaryResult{}, err
 	}
 	s.report.Calls++
 	result, err := summarizeOne(ctx, e.summarizer, r)
-	if errors.Is(ctx.Err(), context.Canceled) {
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		e.abandon()
 		return SummaryResult{}, ctx.Err()
 	}

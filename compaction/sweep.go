@@ -80,6 +80,9 @@ type plan struct {
 	patience time.Duration
 	// hurry says not to wait for another sweep of the session.
 	hurry bool
+	// waited, if not nil, is done when nobody waits for the sweep any more, which
+	// did not begin in the background.
+	waited context.Context
 }
 
 // continuous is the plan of cadence, gap and manual runs.
@@ -95,6 +98,7 @@ type sweeper struct {
 	state  *sessionState
 	// asking is done when the summarizer may be asked no more.
 	asking context.Context
+	limit  *limit
 	report SweepReport
 	// failed says that the summarizer gave nothing of use in this sweep, and
 	// refused is why it was not asked.
@@ -130,9 +134,9 @@ func (e *Engine) sweep(ctx context.Context, t Turn, p plan) (SweepReport, error)
 			return SweepReport{}, entered.Err()
 		}
 	}
-	limited, cancel := context.WithTimeout(entered, maxSweep)
-	defer cancel()
-	s := &sweeper{engine: e, turn: t, plan: p, state: state, asking: limited}
+	limited := newLimit(entered, maxSweep)
+	defer limited.end()
+	s := &sweeper{engine: e, turn: t, plan: p, state: state, asking: limited, limit: limited}
 	if p.pressure {
 		var stop context.CancelFunc
 		s.asking, stop = context.WithTimeout(limited, p.patience)
@@ -146,6 +150,8 @@ func (e *Engine) sweep(ctx context.Context, t Turn, p plan) (SweepReport, error)
 	switch {
 	case err == nil:
 	case errors.Is(err, errStopped):
+	case errors.Is(err, errYielded):
+		return s.report, err
 	case errors.Is(err, errRefused):
 		s.report.Stopped = err.Error()
 	case errors.Is(context.Cause(limited), errPreempted):

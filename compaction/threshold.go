@@ -63,7 +63,17 @@ func (e *Engine) Threshold(ctx context.Context, t Turn, w Window) (Report, error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.background, cancel)()
-	ctx = memory.Background(ctx)
+	return e.makeRoom(memory.Background(ctx), t, w, report)
+}
+
+// IsThresholdDue reports whether a threshold run is due in a session whose frontier
+// costs so much in a prompt, by assembly.Demand.
+func (e *Engine) IsThresholdDue(w Window, demand int) bool {
+	return e.config.Threshold > 0 && w.Budget > 0 && float64(w.System+demand) > e.config.Threshold*float64(w.Budget)
+}
+
+// makeRoom is Threshold for a run that goes on in the background.
+func (e *Engine) makeRoom(ctx context.Context, t Turn, w Window, report Report) (Report, error) {
 	frontier, err := e.store.Frontier(ctx, t.User, t.Session)
 	if err != nil {
 		return report, fmt.Errorf("threshold: read frontier: %w", err)

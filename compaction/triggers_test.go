@@ -67,9 +67,7 @@ func (w *world) record(user memory.UserID, session memory.SessionID) map[memory.
 
 func (w *world) resume(engine *compaction.Engine) {
 	w.t.Helper()
-	if err := engine.Resume(w.t.Context(), nil, nil); err != nil {
-		w.t.Fatal(err)
-	}
+	engine.Start(compaction.Background{})
 	if err := engine.Idle(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -185,9 +183,7 @@ func TestARunThatFailsIsOver(t *testing.T) {
 // all; what stands in the way of one run does not of the others.
 func TestResumeOfWhatHasGone(t *testing.T) {
 	off := compaction.New(untouchable{}, nil, compaction.Config{Gap: time.Second}, nil, nil)
-	if err := off.Resume(t.Context(), nil, nil); err != nil {
-		t.Error(err)
-	}
+	off.Start(compaction.Background{})
 	w := newWorld(t)
 	w.exchanges(5)
 	gone := w.newSession(w.bert)
@@ -225,7 +221,7 @@ func TestANewRunTakesThePlaceOfAnOlder(t *testing.T) {
 		return "an event", ctx.Err()
 	}}
 	hand := says("calendar", "an event")
-	engine := w.engineFor(compaction.Config{Interval: 5, ContextTokenCap: 1000}, func(u memory.UserID) []compaction.Source {
+	engine := w.engineFor(compaction.Config{Interval: 5, ContextTokenCap: 1000, Workers: 2}, func(u memory.UserID) []compaction.Source {
 		if u == w.anna {
 			return []compaction.Source{hand}
 		}
@@ -247,9 +243,7 @@ func TestANewRunTakesThePlaceOfAnOlder(t *testing.T) {
 	if err := w.store.PutPendingRun(t.Context(), memory.PendingRun{User: w.anna, Agent: w.agent, Session: w.session, Trigger: memory.TriggerCadence, Exchanges: 5, At: turn.At}); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Resume(t.Context(), nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	engine.Start(compaction.Background{})
 	<-asked
 	<-asked
 	w.exchanges(5)
