@@ -32,7 +32,7 @@ type Store interface {
 	Unseen(ctx context.Context, user memory.UserID, session memory.SessionID) (memory.Unseen, error)
 	CommitExtraction(ctx context.Context, user memory.UserID, x memory.NewExtraction) (memory.Extraction, error)
 	Extractions(ctx context.Context, user memory.UserID, q memory.ExtractionQuery) ([]memory.Extraction, error)
-	IdleSessions(ctx context.Context, agents []memory.AgentID, idleSince time.Time, limit int) ([]memory.IdleSession, error)
+	NextIdleSession(ctx context.Context, q memory.DueQuery) (memory.IdleSession, error)
 	Topics(ctx context.Context, user memory.UserID, q memory.TopicQuery) ([]memory.Topic, memory.TopicRevision, error)
 	CommitDream(ctx context.Context, user memory.UserID, r memory.TopicRevision, d memory.Dream) ([]memory.Topic, error)
 }
@@ -53,6 +53,9 @@ type Config struct {
 	Gap time.Duration
 	// Workers bounds how many dreams go on at the same time; zero means 2.
 	Workers int
+	// Admit, if not nil, is waited for before each call of the model that nobody waits
+	// for, and release is called when the call has ended. The error is ctx's.
+	Admit func(ctx context.Context) (release func(), err error)
 	// Timeout bounds one call of the model; zero means 2 minutes.
 	Timeout time.Duration
 	// MiniTimeout bounds a mini-dream; zero means 30 seconds.
@@ -130,6 +133,7 @@ type Dreamer struct {
 	stop       context.CancelFunc
 
 	extracting extracting
+	ticking    ticking
 
 	mu sync.Mutex
 	// All below is guarded by mu. dreaming holds the pairs with a dream.

@@ -139,7 +139,7 @@ func (d *Dreamer) tail(ctx context.Context, at Place) ([]memory.Message, error) 
 	}
 	// An extraction that goes on looks at the same messages, and both would be paid
 	// for.
-	unlock, err := d.extracting.lock(ctx, at.Session)
+	ctx, unlock, err := d.extracting.lock(ctx, at.Session)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,9 @@ func (d *Dreamer) tail(ctx context.Context, at Place) ([]memory.Message, error) 
 		case first == maxFirst || d.extracting.wanted(at.Session):
 			return nil, nil
 		}
-		if err := d.learn(ctx, at, tail); err != nil {
+		if err := d.learn(ctx, at, tail); errors.Is(err, errYielded) {
+			return nil, nil
+		} else if err != nil {
 			return nil, fmt.Errorf("extract what was said before: %w", err)
 		}
 	}
@@ -346,8 +348,9 @@ func (d *Dreamer) mergeInto(ctx context.Context, at Place, tail []memory.Message
 		dream.Session, dream.Seen = at.Session, seen(tail)
 	}
 	// A crash before the commit leaves all of it due, one after it nothing: what
-	// was merged and what came of it are stored at once.
-	stored, err := d.store.CommitDream(ctx, at.User, revision, dream)
+	// was merged and what came of it are stored at once. What the model answered was
+	// paid for, and is stored though the dream was to end.
+	stored, err := d.store.CommitDream(context.WithoutCancel(ctx), at.User, revision, dream)
 	if err != nil {
 		return fmt.Errorf("store the topics: %w", err)
 	}
@@ -383,7 +386,7 @@ func (d *Dreamer) consider(ctx context.Context, j *judging, left int, notes [][]
 
 // learnTail extracts from a tail that no dream can be made of.
 func (d *Dreamer) learnTail(ctx context.Context, at Place, tail []memory.Message) error {
-	unlock, err := d.extracting.lock(ctx, at.Session)
+	ctx, unlock, err := d.extracting.lock(ctx, at.Session)
 	if err != nil {
 		return err
 	}

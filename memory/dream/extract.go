@@ -79,49 +79,93 @@ type extracting struct {
 type look struct {
 	// over is closed when that ends.
 	over chan struct{}
-	// wanted is set when somebody waits for it, who is waited for by a user.
+	// wanted is set when somebody waits for it; yield is closed when that is somebody
+	// who is waited for by a user.
 	wanted bool
+	yield  chan struct{}
+	urgent bool // yield is closed
+}
+
+// lookKey is of the look that a context belongs to.
+type lookKey struct{}
+
+// errYielded says that an extraction which had to wait itself gave way to one that a
+// user waits for: what it was of is still new.
+var errYielded = errors.New("gave way to a mini-dream")
+
+// admitted waits until the model may be asked for something that nobody waits for.
+// The error is ctx's, or errYielded.
+func (d *Dreamer) admitted(ctx context.Context) (release func(), err error) {
+	if d.config.Admit == nil || !memory.InBackground(ctx) {
+		return func() {}, nil
+	}
+	mine, looks := ctx.Value(lookKey{}).(*look)
+	if !looks {
+		return d.config.Admit(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	waited := make(chan struct{})
+	defer close(waited)
+	go func() {
+		select {
+		case <-mine.yield:
+			cancel(errYielded)
+		case <-waited:
+		}
+	}()
+	release, err = d.config.Admit(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errYielded) {
+		err = errYielded
+	}
+	return release, err
 }
 
 // lock waits until nobody looks at the session. Without it two would pay the model
-// for the same messages, and the store refuse one of them.
-func (x *extracting) lock(ctx context.Context, session memory.SessionID) (unlock func(), err error) {
+// for the same messages, and the store refuse one of them. What is done with it is
+// done with the context that it returns.
+func (x *extracting) lock(ctx context.Context, session memory.SessionID) (_ context.Context, unlock func(), err error) {
 	for {
 		x.mu.Lock()
 		other := x.busy[session]
 		if other == nil {
-			mine := x.take(session)
+			ctx, unlock = x.take(ctx, session)
 			x.mu.Unlock()
-			return mine, nil
+			return ctx, unlock, nil
 		}
 		other.wanted = true
+		if !other.urgent && !memory.InBackground(ctx) {
+			other.urgent = true
+			close(other.yield)
+		}
 		x.mu.Unlock()
 		select {
 		case <-other.over:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for another extraction: %w", ctx.Err())
+			return ctx, nil, fmt.Errorf("wait for another extraction: %w", ctx.Err())
 		}
 	}
 }
 
 // tryLock does not wait. Who has it asks wanted from time to time.
-func (x *extracting) tryLock(session memory.SessionID) (unlock func(), ok bool) {
+func (x *extracting) tryLock(ctx context.Context, session memory.SessionID) (_ context.Context, unlock func(), ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.busy[session] != nil {
-		return nil, false
+		return ctx, nil, false
 	}
-	return x.take(session), true
+	ctx, unlock = x.take(ctx, session)
+	return ctx, unlock, true
 }
 
 // take is called with mu held.
-func (x *extracting) take(session memory.SessionID) (unlock func()) {
+func (x *extracting) take(ctx context.Context, session memory.SessionID) (_ context.Context, unlock func()) {
 	if x.busy == nil {
 		x.busy = map[memory.SessionID]*look{}
 	}
-	mine := &look{over: make(chan struct{})}
+	mine := &look{over: make(chan struct{}), yield: make(chan struct{})}
 	x.busy[session] = mine
-	return func() {
+	return context.WithValue(ctx, lookKey{}, mine), func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		delete(x.busy, session)
@@ -378,7 +422,7 @@ func (d *Dreamer) AfterTurn(ctx context.Context, at Place) (err error) {
 		return fmt.Errorf("extract: %w", err)
 	}
 	defer leave()
-	unlock, ok := d.extracting.tryLock(at.Session)
+	ctx, unlock, ok := d.extracting.tryLock(ctx, at.Session)
 	if !ok {
 		return nil
 	}
@@ -400,7 +444,7 @@ func (d *Dreamer) AfterTurn(ctx context.Context, at Place) (err error) {
 		}
 		if err := d.learn(ctx, at, messages); err != nil {
 			// A dream, or a wipe of the memory, looked at them: they are not due.
-			if errors.Is(err, memory.ErrConflict) {
+			if errors.Is(err, memory.ErrConflict) || errors.Is(err, errYielded) {
 				return nil
 			}
 			if ctx.Err() != nil {
@@ -448,7 +492,9 @@ func (d *Dreamer) nextFinished(ctx context.Context, at Place) ([]memory.Message,
 func (d *Dreamer) learn(ctx context.Context, at Place, messages []memory.Message) error {
 	learned, err := d.extract(ctx, messages, memory.Learnings{})
 	if err == nil {
-		_, err = d.store.CommitExtraction(ctx, at.User, memory.NewExtraction{
+		// It was paid for, whoever has gone meanwhile: what was learned of a user who
+		// is being wiped, the store refuses.
+		_, err = d.store.CommitExtraction(context.WithoutCancel(ctx), at.User, memory.NewExtraction{
 			Session: at.Session, Seen: seen(messages), Learnings: learned, At: d.now(),
 		})
 		if err != nil {
@@ -458,7 +504,7 @@ func (d *Dreamer) learn(ctx context.Context, at Place, messages []memory.Message
 	switch {
 	case err == nil:
 		d.count(func(c *Counts) { c.Extractions++ })
-	case !errors.Is(err, memory.ErrConflict):
+	case !errors.Is(err, memory.ErrConflict) && !errors.Is(err, errYielded):
 		d.count(func(c *Counts) { c.ExtractionsFailed++ })
 	}
 	return err
@@ -510,7 +556,7 @@ func (d *Dreamer) mini(ctx context.Context, at Place, leaving []memory.Message) 
 // learnLeaving extracts from those of the messages that are unseen, by itself or
 // by waiting for who does.
 func (d *Dreamer) learnLeaving(ctx context.Context, at Place, leaving []memory.Message) error {
-	unlock, err := d.extracting.lock(ctx, at.Session)
+	ctx, unlock, err := d.extracting.lock(ctx, at.Session)
 	if err != nil {
 		return err
 	}

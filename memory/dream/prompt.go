@@ -52,6 +52,11 @@ func (d *Dreamer) ask(ctx context.Context, r llm.Request) (object, error) {
 // askOnce makes one call. The error wraps errCutOff if the answer may be whole with
 // more room.
 func (d *Dreamer) askOnce(ctx context.Context, r llm.Request, fields []string) (object, error) {
+	release, err := d.admitted(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("wait until the model may be asked: %w", err)
+	}
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, d.config.timeout())
 	defer cancel()
 	response, err := complete(ctx, d.config.Model, r)
