@@ -21,10 +21,14 @@ type Background struct {
 	// Between gives the Between of a turn.
 	Between func(Turn) func(context.Context) (release func(), err error)
 	// Begin is told of a run that begins, which goes on with the context that it
-	// returns; ended is told of its end, once. A run that is not over is told of
-	// with an error, and again when it is taken up.
+	// returns; ended is told of its end, once, with an error that wraps ErrPending if
+	// it will be taken up again.
 	Begin func(ctx context.Context, t Turn, trigger memory.Trigger) (_ context.Context, ended func(Report, error))
 }
+
+// ErrPending says that a run is not over: Close ended it, or it gave way to one that
+// somebody waits for. It is taken up again.
+var ErrPending = errors.New("the run is pending still")
 
 // rounds is what the workers share.
 type rounds struct {
@@ -102,6 +106,13 @@ func (e *Engine) Wake() {
 		defer end()
 		e.work()
 	}()
+}
+
+// Active is how many runs go on behind the turns.
+func (e *Engine) Active() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.pending.going)
 }
 
 // work takes up one run after the other until there is none, or Close ends it.
@@ -203,14 +214,21 @@ func (e *Engine) take(ctx context.Context, run memory.PendingRun) error {
 		begin()
 		report, err = e.makeRoom(ctx, t, Window{run.Budget, run.System}, report)
 	}
+	yielded := errors.Is(err, errYielded)
+	if yielded || err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ErrPending, err)
+		ended(report, err)
+		if yielded {
+			return nil
+		}
+		return err
+	}
 	ended(report, err)
 	switch {
-	case errors.Is(err, errYielded):
-		return nil
-	case err != nil && ctx.Err() != nil:
-		return err
-	case err != nil && !errors.Is(err, memory.ErrNotFound) && !errors.Is(err, memory.ErrWiped):
+	case err == nil:
+	case errors.Is(err, memory.ErrNotFound), errors.Is(err, memory.ErrWiped):
 		// A session that has gone, and a user who is being wiped, are no failure.
+	default:
 		e.log.Warn("compaction in the background", "trigger", run.Trigger, "session", run.Session, "error", err)
 	}
 	if err := e.endPending(ctx, run); err != nil {

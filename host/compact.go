@@ -73,15 +73,15 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, c *course, r *
 	return report.Sweep.Changed() || report.Pending
 }
 
-// threshold makes room after the answer is on its way.
-func (h *Host) threshold(ctx context.Context, turn compaction.Turn, window compaction.Window) {
-	ctx, ended := h.instruments.compacts(ctx, "compaction", memory.TriggerThreshold)
-	report, err := h.compaction.Threshold(ctx, turn, window)
-	ended(report, err)
-	if err != nil && !errors.Is(err, context.Canceled) {
-		h.log.Warn("threshold compaction", "session", turn.Session, "error", err)
+// beginRun begins a run behind the turns.
+func (h *Host) beginRun(ctx context.Context, _ compaction.Turn, trigger memory.Trigger) (context.Context, func(compaction.Report, error)) {
+	ctx, ended := h.instruments.compacts(ctx, "compaction", trigger)
+	return ctx, func(r compaction.Report, err error) {
+		ended(r, err)
+		if !errors.Is(err, compaction.ErrPending) {
+			h.observe(r)
+		}
 	}
-	h.observe(report)
 }
 
 // observe tells who wants to know of a run that was due.

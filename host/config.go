@@ -129,7 +129,21 @@ type ModelConfig struct {
 	// Tools offers the memory tools to the model; absent means true. The offline
 	// model calls none.
 	Tools *bool `toml:"tools"`
+	// BackgroundCalls is how many calls go on at once that nobody waits for, of all
+	// users together: summaries, extractions and dreams behind the turns. Zero means
+	// 4. BackgroundCallsPerMinute is how many begin in any minute; zero means 120.
+	BackgroundCalls          int `toml:"background_calls"`
+	BackgroundCallsPerMinute int `toml:"background_calls_per_minute"`
 }
+
+// The most that may be configured: beyond, a limit limits nothing.
+const (
+	maxBackgroundCalls          = 1024
+	maxBackgroundCallsPerMinute = 1_000_000
+)
+
+func (c ModelConfig) backgroundCalls() int          { return cmp.Or(c.BackgroundCalls, 4) }
+func (c ModelConfig) backgroundCallsPerMinute() int { return cmp.Or(c.BackgroundCallsPerMinute, 120) }
 
 // BoundaryConfig is [boundary].
 type BoundaryConfig struct {
@@ -651,6 +665,10 @@ func (c *Config) checkModel() error {
 		return errors.New("model.api_key: write env:NAME or file:PATH; a key does not belong into the file")
 	case m.ContextWindow < 0 || m.MaxOutputTokens < 0:
 		return errors.New("model: context_window and max_output_tokens are at least 1")
+	case m.BackgroundCalls < 0 || m.BackgroundCalls > maxBackgroundCalls:
+		return fmt.Errorf("model.background_calls: %d is out of range: use 1 to %d", m.BackgroundCalls, maxBackgroundCalls)
+	case m.BackgroundCallsPerMinute < 0 || m.BackgroundCallsPerMinute > maxBackgroundCallsPerMinute:
+		return fmt.Errorf("model.background_calls_per_minute: %d is out of range: use 1 to %d", m.BackgroundCallsPerMinute, maxBackgroundCallsPerMinute)
 	case m.window() <= m.maxOutput():
 		return fmt.Errorf("model.context_window: %d tokens leave no room beside max_output_tokens, %d", m.window(), m.maxOutput())
 	}

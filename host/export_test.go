@@ -28,6 +28,7 @@ func (h *Host) Interpose(ctx context.Context, wrap func(memory.Store) memory.Sto
 	}
 	h.store = wrap(h.store)
 	h.compaction = compaction.New(h.store, h.summarizer(), h.config.Compaction.engine(), h.sourcesOf, h.log)
+	h.compaction.Start(compaction.Background{Between: h.between, Begin: h.beginRun})
 	return h.Dreaming(ctx, func(*dream.Config) {})
 }
 

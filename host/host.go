@@ -44,6 +44,7 @@ type Host struct {
 	programs   []tool                 // what users' own programs may call beside hands; set by New alone
 	compaction *compaction.Engine     // triggers and summaries
 	dreams     dreamer                // structured memory; nil if no model learns
+	pace       *pace                  // how often the model is asked behind the turns
 	agents     map[string]agent       // by name
 	users      map[string]memory.User // by name
 	usersByID  map[memory.UserID]memory.User
@@ -77,7 +78,7 @@ type Host struct {
 	traces traces
 	// learners look at what is new after turns.
 	learners *learners
-	// sending counts turns, background what goes on behind them: runs of cadence,
+	// sending counts turns, background what goes on behind them beside compaction:
 	// learners and dreams.
 	sending, background compaction.Group
 	// ending is cancelled by Close and parents what outlives a turn.
@@ -175,16 +176,17 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 		return nil, err
 	}
 	h.handSets.replace(hands)
+	h.pace = newPace(config.Model)
 	engine := config.Compaction.engine()
-	engine.Now = h.now
+	engine.Now, engine.Admit = h.now, h.pace.admit
+	// A run that asks sources, or reads, leaves its call to another.
+	engine.Workers = max(8, 2*config.Model.backgroundCalls())
 	// The model that summarises reads no more than it reads of a conversation:
 	// the rest of its window is for the summary before, the prompt and the answer.
 	const beside = 8000
 	engine.MaxRunTokens = min(20_000, max(config.Model.window()-beside, config.Model.window()/3))
 	h.compaction = compaction.New(h.store, h.summarizer(), engine, h.sourcesOf, h.log)
-	if err := h.compaction.Resume(ctx, h.between, h.observe); err != nil {
-		return nil, err
-	}
+	h.compaction.Start(compaction.Background{Between: h.between, Begin: h.beginRun})
 	h.startDreaming()
 	if err := h.instruments.watch(h); err != nil {
 		return nil, fmt.Errorf("set up metrics: %w", err)

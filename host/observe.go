@@ -160,7 +160,7 @@ func (h *Host) gauge(ctx context.Context, o metric.Observer) error {
 	set, release := h.handSets.use()
 	o.ObserveInt64(i.hands, int64(len(set.hands)))
 	release()
-	o.ObserveInt64(i.backgroundRuns, int64(h.background.Active()))
+	o.ObserveInt64(i.backgroundRuns, int64(h.background.Active()+h.compaction.Active()))
 	sessions := h.config.Store.Path
 	for database, path := range map[string]string{"sessions": sessions, "hands": filepath.Join(filepath.Dir(sessions), "hands.db")} {
 		for part, file := range map[string]string{"main": path, "wal": path + "-wal"} {
@@ -314,12 +314,6 @@ func (t *turnSpan) end(err error) {
 	i.turnTook.Record(ctx, took.Seconds(), labels("agent", agent))
 	i.turnHost.Record(ctx, max(took-time.Duration(t.waited.Load()), 0).Seconds(), labels("agent", agent))
 	finish(t.span, outcome, err != nil)
-}
-
-// behind is a context for what a turn leaves to the background: it ends with
-// ending, and its spans are of the turn's trace.
-func behind(ending, turn context.Context) context.Context {
-	return trace.ContextWithSpanContext(ending, trace.SpanContextFromContext(turn))
 }
 
 // compacts begins a run of compaction, whose end is told of once. A turn that it is

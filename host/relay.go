@@ -225,6 +225,7 @@ func (h *Host) keep(ctx context.Context, t *relayed, reply *memory.Draft, calls 
 	var sums summer
 	reply.Transcript = after(t.transcript, sums.row(memory.RoleAssistant, visible))
 	reply.EventKey = t.answerKey
+	reply.Runs = h.dueWith(&t.course, t.answer.Report.Totals.Beside, reply)
 	// The answer exists: it is kept even if the client has gone meanwhile.
 	stored, err := h.store.Append(context.WithoutCancel(ctx), t.turn.User, t.turn.Session, *reply)
 	if err != nil {
@@ -247,7 +248,7 @@ func (h *Host) keep(ctx context.Context, t *relayed, reply *memory.Draft, calls 
 			h.log.WarnContext(ctx, "answer the calls beside the client's", "session", t.turn.Session, "error", err)
 		}
 	}
-	h.afterAnswer(context.WithoutCancel(ctx), t.turn, t.agent, t.session.Exchanges, h.windowOf(&t.course, t.answer.Report.Totals.Beside), stored[0])
+	h.afterAnswer(&t.turn, &t.agent, len(reply.Runs) > 0)
 	return nil
 }
 

@@ -41,7 +41,7 @@ func (h *Host) dreamConfig() dream.Config {
 		Model: h.instruments.asks(h.model, forMemory), MaxOutputTokens: c.Compaction.MaxSummaryTokens,
 		ExtractionTokens: c.Memory.ExtractionTokens, ExtractionToolCalls: c.Memory.ExtractionToolCalls,
 		Gap: seconds(c.Sessions.gapSecs()), MiniTimeout: h.miniTimeout,
-		Agents: h.structuredAgents, Enter: h.enterDream, Now: h.now, Log: h.log,
+		Admit: h.pace.admit, Workers: h.config.Model.backgroundCalls(), Agents: h.structuredAgents, Enter: h.enterDream, Now: h.now, Log: h.log,
 	}
 }
 
@@ -196,35 +196,80 @@ func (h *Host) drain(ctx context.Context, turn compaction.Turn, a agent, c *cour
 	return ctx.Err() == nil && h.dreams.Mini(ctx, dream.Place{User: turn.User, Agent: turn.Agent, Session: turn.Session}, leaving)
 }
 
-// learners are the sessions that something is learned from after turns. However
-// many turns there are, few models are asked at a time, and no session has more
-// than one learner.
+// learners look at sessions after turns. However many turns there are, few go on at a
+// time, no session has more than one, and a bounded number of sessions wait, by turns
+// of their users. One for which there is no room is looked at after its next turn, or
+// by its dream: what is new in it stays new.
 type learners struct {
-	slots chan struct{}
-
 	mu sync.Mutex
-	// again says of each session with a learner whether a turn has ended since it
-	// looked. Guarded by mu.
+	// All below is guarded by mu. going is how many there are; waiting are the
+	// sessions of users, the first first, order the users who have any, by whose
+	// turn it is.
+	going   int
+	waiting map[memory.UserID][]dream.Place
+	order   []memory.UserID
+	// again says of each session that waits or is looked at whether a turn has ended
+	// since it does or is.
 	again map[memory.SessionID]bool
 }
 
-// maxLearners is how many models are asked at a time.
-const maxLearners = 4
+// maxLearners is how many sessions are looked at at a time, maxToLearn how many wait,
+// and maxToLearnOfOne how many of one user.
+const (
+	maxLearners     = 4
+	maxToLearn      = 1024
+	maxToLearnOfOne = 32
+)
 
 func newLearners() *learners {
-	return &learners{slots: make(chan struct{}, maxLearners), again: map[memory.SessionID]bool{}}
+	return &learners{waiting: map[memory.UserID][]dream.Place{}, again: map[memory.SessionID]bool{}}
 }
 
-// begin reports whether the session needs a learner; it has one from then on.
-func (l *learners) begin(session memory.SessionID) bool {
+// add has a session looked at, and reports whether that needs one more learner.
+func (l *learners) add(at dream.Place) (hire bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, has := l.again[session]
-	l.again[session] = has
-	return !has
+	of := l.waiting[at.User]
+	if _, has := l.again[at.Session]; has {
+		l.again[at.Session] = true
+		return false
+	}
+	if len(l.again) >= maxToLearn || len(of) >= maxToLearnOfOne {
+		return false
+	}
+	l.again[at.Session] = false
+	if len(of) == 0 {
+		l.order = append(l.order, at.User)
+	}
+	l.waiting[at.User] = append(of, at)
+	if l.going == maxLearners {
+		return false
+	}
+	l.going++
+	return true
 }
 
-// end reports whether the learner is to look again, and lets it go if not.
+// next returns the session whose turn it is; if there is none, the learner goes.
+func (l *learners) next() (at dream.Place, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.order) == 0 {
+		l.going--
+		return at, false
+	}
+	user := l.order[0]
+	l.order = l.order[1:]
+	at = l.waiting[user][0]
+	if rest := l.waiting[user][1:]; len(rest) > 0 {
+		l.waiting[user] = rest
+		l.order = append(l.order, user)
+	} else {
+		delete(l.waiting, user)
+	}
+	return at, true
+}
+
+// end reports whether the session is to be looked at again, and lets it go if not.
 func (l *learners) end(session memory.SessionID) (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,13 +281,6 @@ func (l *learners) end(session memory.SessionID) (again bool) {
 	return again
 }
 
-// forget lets the learner go, whether there is more to see or not.
-func (l *learners) forget(session memory.SessionID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.again, session)
-}
-
 // learn has what is new in a session looked at in the background, if there is
 // enough of it.
 func (h *Host) learn(at dream.Place) {
@@ -250,23 +288,22 @@ func (h *Host) learn(at dream.Place) {
 	if err != nil {
 		return // closing: what is new stays new
 	}
-	if !h.learners.begin(at.Session) {
+	if !h.learners.add(at) {
 		end()
 		return
 	}
 	go func() {
 		defer end()
-		select {
-		case h.learners.slots <- struct{}{}:
-			defer func() { <-h.learners.slots }()
-		case <-h.ending.Done():
-			h.learners.forget(at.Session)
-			return
-		}
-		for again := true; again; again = h.learners.end(at.Session) {
-			err := h.dreams.AfterTurn(h.ending, at)
-			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, memory.ErrWiped) {
-				h.log.Warn("extraction after a turn", "session", at.Session, "error", err)
+		for {
+			at, ok := h.learners.next()
+			if !ok || h.ending.Err() != nil {
+				return
+			}
+			for again := true; again; again = h.learners.end(at.Session) {
+				err := h.dreams.AfterTurn(h.ending, at)
+				if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, memory.ErrWiped) {
+					h.log.Warn("extraction after a turn", "session", at.Session, "error", err)
+				}
 			}
 		}
 	}()

@@ -248,6 +248,8 @@ type course struct {
 	noThoughts bool
 	// relieved says that compaction had its chance to make room.
 	relieved bool
+	// demand is what all of the frontier would cost in the last prompt, at least.
+	demand int
 	// stage is how far the prompts are cut down: what was too long stays so for
 	// the rest of the turn.
 	stage assembly.Recovery
@@ -366,6 +368,7 @@ func (h *Host) show(ctx context.Context, turn *compaction.Turn, c *course, answe
 	if err != nil {
 		return nil, nil, fmt.Errorf("read frontier: %w", err)
 	}
+	c.demand = assembly.Demand(frontier.Items) + older.Tokens
 	in := promptInput(h.config, c.system, c.tools)
 	in.Items, in.Older, in.Beside, in.Previous = frontier.Items, older, c.beside, h.traces.get(turn.Session)
 	for {

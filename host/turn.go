@@ -274,12 +274,13 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 		reply.EventKey = answerKey + m.EventKey
 	}
 	// The answer exists: it is kept even if the caller has gone meanwhile.
+	reply.Runs = h.dueWith(&c, answer.Report.Totals.Beside, reply)
 	stored, err := h.store.Append(context.WithoutCancel(ctx), user.ID, session.ID, *reply)
 	if err != nil {
 		return answer, fmt.Errorf("send: store answer: %w", err)
 	}
 	answer.Message = stored[0]
-	h.afterAnswer(context.WithoutCancel(ctx), turn, agent, session.Exchanges, h.windowOf(&c, answer.Report.Totals.Beside), stored[0])
+	h.afterAnswer(&turn, &agent, len(reply.Runs) > 0)
 	return answer, nil
 }
 
@@ -294,46 +295,31 @@ func saidIn(m memory.Message) string {
 	return b.String()
 }
 
-// afterAnswer begins the background work of a turn. Before is how many exchanges the
-// session had before it, window what its prompts had to fit into.
-func (h *Host) afterAnswer(ctx context.Context, turn compaction.Turn, a agent, before int, window compaction.Window, answer memory.Message) {
+// dueWith are the runs of compaction that an answer makes due. They are stored with
+// it: nothing that happens between the two can lose them.
+func (h *Host) dueWith(c *course, beside int, answer *memory.Draft) (runs []memory.DueRun) {
+	if every := h.config.Compaction.ContinuousInterval; every > 0 {
+		runs = append(runs, memory.DueRun{Trigger: memory.TriggerCadence, Every: every})
+	}
+	if h.config.Compaction.Threshold > 0 {
+		window := h.windowOf(c, beside)
+		stored := memory.Item{Message: &memory.Message{Blocks: answer.Blocks, Tokens: memory.Count(answer.Blocks)}}
+		if h.compaction.IsThresholdDue(window, c.demand+assembly.Demand([]memory.Item{stored})) {
+			runs = append(runs, memory.DueRun{Trigger: memory.TriggerThreshold, Budget: window.Budget, System: window.System})
+		}
+	}
+	return runs
+}
+
+// afterAnswer begins the background work of a turn; due says that a run of compaction
+// may have become due.
+func (h *Host) afterAnswer(turn *compaction.Turn, a *agent, due bool) {
 	if h.dreams != nil && a.structured() {
 		h.learn(dream.Place{User: turn.User, Agent: turn.Agent, Session: turn.Session})
 	}
-	cadence, threshold := h.config.Compaction.ContinuousInterval > 0, h.config.Compaction.Threshold > 0
-	if !cadence && !threshold {
-		return
+	if due {
+		h.compaction.Wake()
 	}
-	turn.At = answer.At
-	if cadence {
-		now, err := h.store.Session(ctx, turn.User, turn.Session)
-		if err != nil {
-			h.log.WarnContext(ctx, "count exchanges", "session", turn.Session, "error", err)
-			return
-		}
-		if now.Exchanges > before {
-			turn.Exchanges = now.Exchanges
-		}
-	}
-	turn.Between = h.between(turn)
-	end, err := h.background.Begin()
-	if err != nil {
-		// Closing: the answer is the last one, and what it makes due is for the next
-		// process.
-		if cadence {
-			h.compaction.Postpone(ctx, turn)
-		}
-		return
-	}
-	go func() {
-		defer end()
-		if cadence {
-			h.cadence(behind(h.ending, ctx), turn)
-		}
-		if threshold {
-			h.threshold(behind(h.ending, ctx), turn, window)
-		}
-	}()
 }
 
 // lastSaidIn is when something was said in a session last; zero if that is not known. A
@@ -357,17 +343,6 @@ func (h *Host) refresh(ctx context.Context, turn compaction.Turn) (compaction.Re
 // other sessions do not wait with it.
 func (h *Host) between(turn compaction.Turn) func(context.Context) (release func(), err error) {
 	return func(ctx context.Context) (func(), error) { return h.sessions.lock(ctx, turn.Session) }
-}
-
-// cadence runs after the answer is on its way.
-func (h *Host) cadence(ctx context.Context, turn compaction.Turn) {
-	ctx, ended := h.instruments.compacts(ctx, "compaction", memory.TriggerCadence)
-	report, err := h.compaction.Cadence(ctx, turn)
-	ended(report, err)
-	if err != nil && !errors.Is(err, context.Canceled) {
-		h.log.Warn("cadence compaction", "session", turn.Session, "error", err)
-	}
-	h.observe(report)
 }
 
 // sessionFor returns the session that a message belongs to and who answers in
