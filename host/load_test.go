@@ -313,7 +313,7 @@ func TestManyPairsAtOnce(t *testing.T) {
 		return now.now()
 	}
 	c := newCrowd(t, users, agents, watchfulModel(t, latency), host.Config{
-		Now:        ticking,
+		Now: ticking, Model: host.ModelConfig{BackgroundCalls: 64, BackgroundCallsPerMinute: 1_000_000},
 		Compaction: host.CompactionConfig{ContinuousInterval: perRound, KeepRecent: 3, GapSecs: 900},
 	})
 	var owns []time.Duration
@@ -341,7 +341,8 @@ func TestManyPairsAtOnce(t *testing.T) {
 	if gap.Fired+gap.Busy != len(pairs)*(rounds-1) || gap.Failed != 0 || gap.Fired < len(pairs) {
 		t.Errorf("gap was due %d times, counted %+v", len(pairs)*(rounds-1), gap)
 	}
-	if cadence.Fired+cadence.Busy != len(pairs)*rounds || cadence.Failed != 0 || cadence.Fired == 0 {
+	// One that becomes due while the one before is pending takes its place.
+	if ran := cadence.Fired + cadence.Nothing; ran > len(pairs)*rounds || ran < len(pairs) || cadence.Busy+cadence.Failed+cadence.Inactive != 0 || cadence.Fired == 0 {
 		t.Errorf("cadence was due %d times, counted %+v", len(pairs)*rounds, cadence)
 	}
 	refreshes := 0
@@ -441,7 +442,10 @@ func BenchmarkTurns(b *testing.B) {
 			owns := map[string][]time.Duration{}
 			sides := []string{"off", "on"}
 			for _, side := range sides {
-				config := host.Config{Compaction: host.CompactionConfig{GapSecs: 900}}
+				config := host.Config{
+					Model:      host.ModelConfig{BackgroundCalls: 64, BackgroundCallsPerMinute: 1_000_000},
+					Compaction: host.CompactionConfig{GapSecs: 900},
+				}
 				if side == "on" {
 					config.Compaction.ContinuousInterval = interval
 				}
