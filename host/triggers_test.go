@@ -85,7 +85,7 @@ func TestWithoutCompactionNothingIsDone(t *testing.T) {
 
 // killed copies a data directory as it is now, with a host that has it open: what
 // a kill -9 leaves.
-func killed(t *testing.T, data string) string {
+func killed(t testing.TB, data string) string {
 	t.Helper()
 	left := t.TempDir()
 	if err := os.CopyFS(left, os.DirFS(data)); err != nil && !errors.Is(err, fs.ErrExist) {
