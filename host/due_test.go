@@ -1,10 +1,12 @@
 package host_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"runtime"
 	"runtime/metrics"
@@ -52,10 +54,18 @@ type dueModel struct {
 func newDueModel(t testing.TB) *dueModel {
 	t.Helper()
 	m := &dueModel{answered: map[string]int{}, hold: -1, held: make(chan struct{}, 1024)}
-	server := openaitest.NewServer(t)
-	server.Otherwise(m.serve)
+	// One that keeps nothing of what it is sent: memory is measured.
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var sent openaitest.Request
+		if err := json.NewDecoder(r.Body).Decode(&sent); err != nil || len(sent.Messages) == 0 {
+			t.Errorf("asked %+v, %v", sent, err)
+			return
+		}
+		m.serve(w, r, sent)
+	}))
+	t.Cleanup(server.Close)
 	var err error
-	if m.Model, err = openai.New(openai.Config{BaseURL: server.BaseURL, APIKey: openaitest.Key, Name: "m"}); err != nil {
+	if m.Model, err = openai.New(openai.Config{BaseURL: server.URL + "/v1", APIKey: openaitest.Key, Name: "m"}); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -66,7 +76,7 @@ func (m *dueModel) serve(w http.ResponseWriter, r *http.Request, sent openaitest
 	// What is remembered of other sessions stands before what is new.
 	mark, text := "", ""
 	if marks := dueMark.FindAllString(said, -1); len(marks) > 0 {
-		mark = marks[len(marks)-1]
+		mark = strings.Clone(marks[len(marks)-1]) // of the whole prompt, it would keep it alive
 	}
 	switch {
 	case strings.HasPrefix(system, "You write the memory"):
