@@ -192,6 +192,8 @@ type Engine struct {
 	// All below is guarded by mu. busy holds the (agent, user) pairs with a run.
 	busy     map[pair]*holding
 	sessions map[memory.SessionID]*sessionState
+	// forgetAt is from how many sessions on it is looked for those to forget.
+	forgetAt int
 	breaker  breaker
 	counts   map[memory.Trigger]Counts
 }
@@ -203,10 +205,10 @@ type pair struct {
 
 // holding is a pair with a run.
 type holding struct {
-	// released is closed when the run has let go of it.
-	released chan struct{}
-	// yield, while the run waits to be admitted, ends that. Guarded by Engine.mu.
+	// Both are guarded by Engine.mu. yield, while the run waits to be admitted, ends
+	// that; heir, if not nil, is who gets the pair then.
 	yield context.CancelCauseFunc
+	heir  chan *holding
 }
 
 // Counts are how often a trigger ended in which way since the engine was made:
@@ -287,41 +289,59 @@ func (e *Engine) tryLock(t *Turn) (unlock func(), ok bool) {
 	if e.busy[p] != nil {
 		return nil, false
 	}
-	mine := &holding{released: make(chan struct{})}
-	e.busy[p], t.held = mine, mine
+	t.held = new(holding)
+	e.busy[p] = t.held
+	return e.unlocks(p, t.held), true
+}
+
+// unlocks returns what lets go of the pair.
+func (e *Engine) unlocks(p pair, mine *holding) func() {
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		delete(e.busy, p)
-		close(mine.released)
-	}, true
+		if mine.heir != nil {
+			// At once: a worker that looks for what is next must not come between.
+			next := new(holding)
+			e.busy[p] = next
+			mine.heir <- next
+		}
+	}
 }
 
 // lock is tryLock for a run that somebody waits for: a run that waits to be admitted
 // gives way to it, at most until ctx is done.
 func (e *Engine) lock(ctx context.Context, t *Turn) (unlock func(), ok bool) {
-	unlock, ok = e.tryLock(t)
-	if ok {
+	if unlock, ok = e.tryLock(t); ok {
 		return unlock, true
 	}
+	p := pair{t.Agent, t.User}
+	heir := make(chan *holding, 1)
 	e.mu.Lock()
-	other := e.busy[pair{t.Agent, t.User}]
-	waits := other == nil || other.yield != nil
-	if waits && other != nil {
+	other := e.busy[p]
+	gives := other != nil && other.yield != nil && other.heir == nil
+	if gives {
+		other.heir = heir
 		other.yield(errYielded)
 	}
 	e.mu.Unlock()
-	if !waits {
+	if !gives {
 		return nil, false
 	}
-	if other != nil {
-		select {
-		case <-other.released:
-		case <-ctx.Done():
-			return nil, false
-		}
+	select {
+	case t.held = <-heir:
+		return e.unlocks(p, t.held), true
+	case <-ctx.Done():
 	}
-	return e.tryLock(t)
+	e.mu.Lock()
+	other.heir = nil
+	e.mu.Unlock()
+	select {
+	case mine := <-heir:
+		e.unlocks(p, mine)()
+	default:
+	}
+	return nil, false
 }
 
 // Cadence runs after an answer if the turn's count of exchanges says so. It

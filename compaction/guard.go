@@ -129,10 +129,12 @@ func (w work) stretch() stretch {
 	return stretch{w.summaries[0].ID.String(), w.summaries[len(w.summaries)-1].ID.String()}
 }
 
-// maxBarren and maxSessions bound what is remembered.
+// maxBarren and maxSessions bound what is remembered; beyond maxSessions, the calls of
+// a session that had fewer than fewCalls are forgotten before their time.
 const (
 	maxBarren   = 64
 	maxSessions = 1024
+	fewCalls    = guardCalls / 4
 )
 
 func (s *sessionState) isBarren(w work) bool {
@@ -275,18 +277,21 @@ func (e *Engine) depart(state *sessionState) {
 	state.users--
 }
 
-// forget drops the sessions of which nothing needs to be remembered, once there
-// are many. The caller holds mu.
+// forget drops the sessions of which little needs to be remembered, once there
+// are many: what is left are those that are changed now, rest, or are expensive. The
+// caller holds mu.
 func (e *Engine) forget() {
-	if len(e.sessions) < maxSessions {
+	if len(e.sessions) < max(maxSessions, e.forgetAt) {
 		return
 	}
 	now := e.now()
 	for id, state := range e.sessions {
-		if state.users == 0 && !state.resting(now) && len(state.recent(now)) == 0 {
+		if state.users == 0 && !state.resting(now) && len(state.recent(now)) < fewCalls {
 			delete(e.sessions, id)
 		}
 	}
+	// Else each that comes would look at all of those that stay.
+	e.forgetAt = 2 * len(e.sessions)
 }
 
 // admit takes one call of the summarizer, or returns an error that wraps

@@ -1,6 +1,7 @@
 package compaction
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,6 +89,11 @@ func (e *Engine) makeRoom(ctx context.Context, t Turn, w Window, report Report) 
 		return e.skip(ctx, t, report, ReasonBusySession)
 	}
 	report.Took = time.Since(began)
+	if err != nil && (ctx.Err() != nil || errors.Is(err, errYielded)) {
+		// Nothing is counted or recorded of a run that may be pending still.
+		report.Outcome, report.Reason = memory.OutcomeFailed, cmp.Or(ctx.Err(), err).Error()
+		return report, err
+	}
 	return e.swept(ctx, t, report, err)
 }
 

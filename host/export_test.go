@@ -119,3 +119,6 @@ func (h *Host) QueryParts(ctx context.Context, q HandQuery) map[string]func() {
 }
 
 var longReply = strings.Repeat("Design review moved to Thursday 15:00, room 4.\n", 8<<10/47)
+
+// Pace is what a host waits for before a call of the model that nobody waits for.
+func Pace(c ModelConfig) (admit func(context.Context) (func(), error)) { return newPace(c).admit }

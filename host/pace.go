@@ -17,7 +17,8 @@ import (
 type pace struct {
 	places chan struct{}
 	// rate has room for one: a call begins no sooner after the one before than a
-	// minute divided by what is allowed, so that no minute has more.
+	// minute divided by what is allowed, and a microsecond for what is rounded, so that
+	// no minute has more.
 	rate           *rate.Limiter
 	waiting, going atomic.Int64
 }
@@ -25,7 +26,7 @@ type pace struct {
 func newPace(c ModelConfig) *pace {
 	return &pace{
 		places: make(chan struct{}, c.backgroundCalls()),
-		rate:   rate.NewLimiter(rate.Every(time.Minute/time.Duration(c.backgroundCallsPerMinute())), 1),
+		rate:   rate.NewLimiter(rate.Every(time.Minute/time.Duration(c.backgroundCallsPerMinute())+time.Microsecond), 1),
 	}
 }
 
