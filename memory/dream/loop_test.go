@@ -358,3 +358,112 @@ func TestTickOfOneUserWithTwoAgents(t *testing.T) {
 	}
 	h.remembers(h.user, "said: I live in Lisbon.", "said: I have a dog.")
 }
+
+// A mini-dream, which a user waits for, does not wait until what nobody waits for is
+// admitted: an extraction gives way, and a dream leaves the pair's topics for later.
+func TestAMiniDreamPassesTheGate(t *testing.T) {
+	for name, begin := range map[string]func(*dream.Dreamer, context.Context, dream.Place) error{
+		"an extraction waits": (*dream.Dreamer).AfterTurn,
+		"a dream waits":       func(d *dream.Dreamer, ctx context.Context, _ dream.Place) error { return d.Tick(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			at := h.talk(h.user, "I live in Lisbon.", "I have a dog.")
+			h.wait(time.Hour)
+			came, open := make(chan struct{}, 8), make(chan struct{})
+			model := attentive()
+			d := h.dreamer(model, func(c *dream.Config) {
+				c.ExtractionTokens = 1
+				c.MiniTimeout = time.Hour // longer than the test
+				c.Admit = func(ctx context.Context) (func(), error) {
+					came <- struct{}{}
+					select {
+					case <-open:
+						return func() {}, nil
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				}
+			})
+			ended := make(chan error, 1)
+			go func() { ended <- begin(d, t.Context(), at) }()
+			<-came
+			leaving, err := h.store.Messages(t.Context(), h.user, at.Session, memory.MessageQuery{})
+			h.check(err)
+			d.Mini(t.Context(), at, leaving)
+			if c := d.Counts(); c.MiniDreams != 1 || c.MiniDreamsFailed != 0 || c.Extractions != 1 {
+				t.Errorf("counts are %+v", c)
+			}
+			close(open)
+			h.check(<-ended)
+			h.check(d.Tick(t.Context()))
+			h.wait(time.Hour)
+			h.check(d.Tick(t.Context()))
+			h.remembers(h.user, "said: I live in Lisbon.", "said: I have a dog.")
+			if c := d.Counts(); c.ExtractionsFailed != 0 {
+				t.Errorf("counts are %+v", c)
+			}
+		})
+	}
+}
+
+// What the model answered as the Dreamer closed was paid for: it is stored.
+func TestAnAnswerAtTheEndIsStored(t *testing.T) {
+	h := newHouse(t)
+	at := h.talk(h.user, "I live in Lisbon.")
+	h.wait(time.Hour)
+	well, asked := attentive(), make(chan struct{}, 8)
+	late := &scripted{answer: func(ctx context.Context, r llm.Request) (llm.Response, error) {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return well.answer(ctx, r)
+	}}
+	d := h.dreamer(late)
+	ended := make(chan error, 1)
+	go func() { ended <- d.Tick(t.Context()) }()
+	<-asked
+	h.check(d.Close(t.Context()))
+	<-ended
+	h.remembers(h.user, "said: I live in Lisbon.")
+
+	h.goOn(at, "I have a dog.")
+	d = h.dreamer(late, func(c *dream.Config) { c.ExtractionTokens = 1 })
+	go func() { ended <- d.AfterTurn(t.Context(), at) }()
+	<-asked
+	h.check(d.Close(t.Context()))
+	<-ended
+	if unseen, err := h.store.Unseen(t.Context(), h.user, at.Session); err != nil || unseen.Messages != 0 {
+		t.Errorf("unseen is %+v, %v", unseen, err)
+	}
+}
+
+// A model that answers nobody is asked a few times in a tick, and again in the next.
+func TestTickEndsWhenTheModelAnswersNobody(t *testing.T) {
+	h := newHouse(t)
+	for i := range 20 {
+		h.talk(h.person(fmt.Sprintf("user-%d", i)), "I live in Lisbon.")
+	}
+	h.wait(time.Hour)
+	var down atomic.Bool
+	down.Store(true)
+	well := attentive()
+	model := &scripted{answer: func(ctx context.Context, r llm.Request) (llm.Response, error) {
+		if down.Load() {
+			return llm.Response{}, llm.ErrUnavailable
+		}
+		return well.answer(ctx, r)
+	}}
+	d := h.dreamer(model, func(c *dream.Config) { c.Workers = 1 })
+	for ticks := range 2 {
+		h.check(d.Tick(t.Context()))
+		if n := len(model.requests()); n != 5*(ticks+1) {
+			t.Errorf("asked %d times in %d ticks", n, ticks+1)
+		}
+	}
+	down.Store(false)
+	h.wait(time.Hour)
+	h.check(d.Tick(t.Context()))
+	if c := d.Counts(); c.Dreams != 20 || c.DreamsFailed != 10 {
+		t.Errorf("counts are %+v", c)
+	}
+}
