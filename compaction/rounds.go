@@ -166,6 +166,10 @@ func (e *Engine) next(ctx context.Context) (run memory.PendingRun, leave func(),
 		if e.reserve(run) {
 			p.last = run.User
 			return run, func() {
+				// Not while another worker looks: it may have read that the run is
+				// pending still.
+				p.picking.Lock()
+				defer p.picking.Unlock()
 				e.mu.Lock()
 				defer e.mu.Unlock()
 				delete(p.going, run.User)
