@@ -45,7 +45,7 @@ import (
 
 // Version changes with what Rewrite returns: rewritten modules are kept beside
 // the code that was compiled from them.
-const Version = 6
+const Version = 7
 
 // Names of what rewriting adds. A module that exports a name with Prefix is
 // refused.
