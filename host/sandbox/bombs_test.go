@@ -113,6 +113,7 @@ type parts struct {
 	globals   int    // i64, mutable
 	exports   int    // of function 0
 	elements  int    // entries of one passive segment
+	filled    int    // entries of the table, and of one active segment
 	segments  int    // passive element segments of no entries
 	data      int    // active segments of no bytes
 	customs   int    // custom sections
@@ -131,7 +132,7 @@ func (p parts) module() []byte {
 	}
 	of := cmp.Or(p.of, typeFunction)
 	b.vector(3, 1+p.functions, append([]byte{typeEntry}, bytes.Repeat(wasm.AppendU32(nil, of), p.functions)...))
-	b.vector(4, 1, []byte{0x70, 0, 1})
+	b.vector(4, 1, wasm.AppendU32([]byte{0x70, 0}, uint32(max(1, p.filled))))
 	b.vector(5, 1, []byte{0, 1})
 	if p.globals > 0 {
 		b.vector(6, p.globals, bytes.Repeat([]byte{0x7e, 1, 0x42, 0, 0x0b}, p.globals))
@@ -145,6 +146,9 @@ func (p parts) module() []byte {
 	b.vector(7, 1+p.exports, exports)
 	if p.elements > 0 {
 		b.section(9, append(append([]byte{1, 1, 0}, wasm.AppendU32(nil, uint32(p.elements))...), make([]byte, p.elements)...))
+	}
+	if p.filled > 0 {
+		b.section(9, append(append([]byte{1, 0, 0x41, 0, 0x0b}, wasm.AppendU32(nil, uint32(p.filled))...), make([]byte, p.filled)...))
 	}
 	if p.segments > 0 {
 		b.vector(9, p.segments, bytes.Repeat([]byte{1, 0, 0}, p.segments))
@@ -334,6 +338,13 @@ var compileBombs = map[string]func(n int) parts{
 	},
 	"indirect calls": func(n int) parts {
 		return parts{functions: 1, body: join(op(opGet, 0), times(n, opGet, 0, opCallIndirect, typeFunction, 0))}
+	},
+	// Tables that are filled on demand, and what that adds at most.
+	"elements": func(n int) parts {
+		return parts{functions: 1, filled: min(n, 1<<14), body: op(opGet, 0, opGet, 0, opCallIndirect, typeFunction, 0)}
+	},
+	"functions of indirect calls": func(n int) parts {
+		return parts{functions: n, filled: 1 << 14, body: join(op(opGet, 0), times(64, opGet, 0, opCallIndirect, typeFunction, 0))}
 	},
 	"code that is never reached": func(n int) parts {
 		return parts{functions: 1, body: join(op(opGet, 0, 0x0f), times(n, opBlock, opEmpty, opEnd), op(opGet, 0))}
