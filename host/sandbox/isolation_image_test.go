@@ -24,12 +24,12 @@ import (
 // has before the entry is in steps. A step adds to the global, of which it takes 16 bits, and
 // writes to the memory.
 const stepped = `
-  (memory (export "memory") 2)
+  (memory (export "memory") 3)
   (global $steps (mut i64) (i64.const 0))
   (func $step (param $n i64)
     (global.set $steps (i64.add (global.get $steps) (local.get $n)))
     (i64.store (i32.add (i32.const 30000) (i32.wrap_i64 (i64.rem_u (local.get $n) (i64.const 997)))) (local.get $n))
-    (i64.store (i32.const 131064) (i64.add (i64.load (i32.const 131064)) (local.get $n))))
+    (i64.store (i32.const 196600) (i64.add (i64.load (i32.const 196600)) (local.get $n))))
   (func $dirty (param $word i64) (global.set $steps (local.get $word)))
   (func $kept (param $word i64) (result i32) (i64.eq (global.get $steps) (local.get $word)))
   (func $state (result i64) (global.get $steps))
@@ -375,7 +375,12 @@ func TestIsolationOfImagesFromQueries(t *testing.T) {
 			engine := newEngine(t, sandbox.Config{CacheDir: dir})
 			c := caged{specimen: s, module: cage(t, engine, s, s.memory[0], 0)}
 			files, images := treeOf(t, dir), imagesInMemory(t)
-			if s.stage != sandbox.StagePlain && runtime.GOOS == "linux" && len(images) == 0 {
+			first, _, err := c.read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Small ones are copied.
+			if s.stage != sandbox.StagePlain && runtime.GOOS == "linux" && first.pages > 2 && len(images) == 0 {
 				t.Error("no image is mapped")
 			}
 			for n := range 10 {
