@@ -1,13 +1,116 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
+
+// The measurements start this test again as a process of their own.
+func TestMain(m *testing.M) {
+	if os.Getenv(taskVariable) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// Every table has a row for the smallest guest, with a figure for each host,
+// when as little as possible is measured.
+func TestTables(t *testing.T) {
+	rows := map[string]int{"images": 1, "fresh": 1, "concurrent": 5 + 6, "cold": 1, "memory": 1, "loaded": 9}
+	for _, s := range sections {
+		want, ok := rows[s.name]
+		if !ok {
+			continue // they take seconds
+		}
+		t.Run(s.name, func(t *testing.T) {
+			var out strings.Builder
+			o := options{only: s.name, guests: "c", budget: time.Millisecond, block: 1, repeats: 1, hands: 3, patience: time.Minute}
+			if err := measure(t.Context(), &out, o); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(out.String(), errMissing.Error()) || strings.Contains(out.String(), errNoSmaps.Error()) {
+				t.Skip(out.String())
+			}
+			columns, got := 0, 0
+			for line := range strings.Lines(out.String()) {
+				if strings.HasPrefix(line, "|---") {
+					columns = strings.Count(line, "|")
+				}
+				if !strings.HasPrefix(line, "| c |") {
+					continue
+				}
+				got++
+				if n := strings.Count(line, "|"); n != columns {
+					t.Errorf("a row of %d columns under a head of %d: %s", n-1, columns-1, line)
+				}
+				if s.name != "images" && strings.Contains(strings.Replace(line, "| – |", "|", 1), "–") {
+					t.Errorf("a figure is not there: %s", line)
+				}
+			}
+			if got != want {
+				t.Errorf("%d rows, want %d:\n%s", got, want, out.String())
+			}
+		})
+	}
+}
+
+// What is said to differ does: for a box that shares what is equal, nothing else
+// would be measured.
+func TestVariantsDiffer(t *testing.T) {
+	module := buildGuest(t, buildC, "hands/c/glovebox.c")
+	for _, v := range variants {
+		var modules [2]*wasm.Module
+		for i := range modules {
+			varied, err := vary(module, v, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if modules[i], err = wasm.Decode(varied); err != nil {
+				t.Fatal(err)
+			}
+			if err := modules[i].Validate(); err != nil {
+				t.Error(err)
+			}
+		}
+		same, sameCode := bytes.Equal(modules[0].Encode(), modules[1].Encode()), bytes.Equal(modules[0].Bare(), modules[1].Bare())
+		if same != (v == "name") || sameCode != (v != "code") {
+			t.Errorf("%s: modules equal %v, their code equal %v", v, same, sameCode)
+		}
+	}
+}
+
+// Instances that live at once are counted while they do: each has at least the
+// pages that it has written to, and the host gives them back.
+func TestLiveInstancesAreMeasured(t *testing.T) {
+	if _, err := os.Stat(smaps); err != nil {
+		t.Skip(errNoSmaps)
+	}
+	path := filepath.Join(t.TempDir(), "hand.wasm")
+	if err := os.WriteFile(path, buildGuest(t, buildC, "hands/c/glovebox.c"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hostsNamed("glovebox", "glovebox-copied", "glovebox-plain", "wazero") {
+		var m liveMemory
+		if err := elsewhere(t.Context(), task{Kind: "memory", Host: h.name, Module: path, Cache: filepath.Join(t.TempDir(), "cache")}, &m); err != nil {
+			t.Fatal(err)
+		}
+		for i := range liveSteps {
+			if r := m.each(i); r.PrivateDirty < 4<<10 || r.Rss < r.Pss || r.Pss < r.PrivateDirty/2 {
+				t.Errorf("%s: each of %d instances holds %+v", h.name, liveSteps[i], r)
+			}
+		}
+	}
+}
 
 // buildGuest skips what there is no toolchain for.
 func buildGuest(tb testing.TB, build func(ctx context.Context, source, output string) error, source string) []byte {
@@ -44,6 +147,7 @@ func TestHandsAnswerEverywhere(t *testing.T) {
 // Who lacks a toolchain is told what to install, and the rest is measured.
 func TestMissingToolchainNamesItsPackages(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
+	builtHands.Clear()
 	for _, l := range languages {
 		if l.suffix == "" {
 			continue // Go is there: it runs this test
@@ -114,7 +218,7 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestThousands(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 999.4: "999", 999.6: "1,000", 181_004: "181,004"} {
+	for v, want := range map[float64]string{0: "0", 999.4: "999", 999.6: "1,000", 181_004: "181,004", 1_064_555: "1,064,555", -12_345: "-12,345", -0.4: "0"} {
 		if got := thousands(v); got != want {
 			t.Errorf("%v is written %s, want %s", v, got, want)
 		}

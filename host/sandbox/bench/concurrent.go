@@ -115,29 +115,44 @@ func printConcurrent(ctx context.Context, w io.Writer, o options) error {
 const parallelHands = 64
 
 // printParallel compares asking different hands in parallel with asking them one
-// after the other.
+// after the other. A loop that takes as long as a query in Glovebox shows what
+// the machine and Go's scheduler have to give just then.
 func printParallel(ctx context.Context, w io.Writer, o options) error {
-	processors := runtime.GOMAXPROCS(0)
-	fmt.Fprintf(w, "\n## %d different hands asked once each, in parallel: × the time one after the other on each of %d processors\n\n", parallelHands, processors)
+	hands, processors := min(parallelHands, o.hands), runtime.GOMAXPROCS(0)
+	fmt.Fprintf(w, "\n## %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", hands, processors)
 	fmt.Fprintln(w, "| guest | host | differ in | one query, µs | one after the other, ms | in parallel, ms | × the ideal |\n|---|---|---|---|---|---|---|")
 	rows := []struct{ host, variant string }{{"glovebox", "name"}, {"glovebox", "code"}, {"wazero", "name"}, {"extism", "name"}, {"wapc", "name"}}
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
 		if l.name != "c" && l.name != "go" {
 			return nil, nil
 		}
-		for _, r := range rows {
+		print := func(host, variant string, f parallelFigures) error {
+			_, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.2f |\n", l.name, host, variant, microseconds(f.one),
+				twoDigits(f.serial), twoDigits(f.parallel), float64(f.parallel)*float64(min(processors, hands))/float64(f.serial))
+			return err
+		}
+		for i, r := range rows {
 			h, err := hostNamed(r.host)
 			if err != nil {
 				return nil, err
 			}
-			hands := min(parallelHands, o.hands)
-			one, serial, parallel, err := askInParallel(ctx, l, h, r.variant, hands, o.budget)
+			f, err := askInParallel(ctx, l, h, r.variant, hands, o.budget)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", h.name, err)
 			}
-			ideal := float64(serial) / float64(min(processors, hands))
-			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.2f |\n", l.name, r.host, r.variant, microseconds(one),
-				twoDigits(serial), twoDigits(parallel), float64(parallel)/ideal)
+			if err := print(r.host, r.variant, f); err != nil {
+				return nil, err
+			}
+			if i > 0 {
+				continue
+			}
+			asks := slices.Repeat([]ask{loopFor(f.one)}, hands)
+			if f, err = inTurnAndAtOnce(ctx, asks, o.budget); err != nil {
+				return nil, err
+			}
+			if err := print("a loop, no hand", "–", f); err != nil {
+				return nil, err
+			}
 		}
 		return nil, nil
 	})
@@ -147,48 +162,56 @@ func twoDigits(d time.Duration) string {
 	return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond))
 }
 
-// askInParallel asks hands once each, one after the other and all at once, in
-// turns. It returns the medians of one query, of a round of them, and of a
-// round in parallel.
-func askInParallel(ctx context.Context, l language, h host, variant string, hands int, budget time.Duration) (one, serial, parallel time.Duration, err error) {
+// askInParallel loads hands into one host and measures them.
+func askInParallel(ctx context.Context, l language, h host, variant string, hands int, budget time.Duration) (f parallelFigures, err error) {
 	module, err := l.hand(ctx, h.contract)
 	if err != nil {
-		return 0, 0, 0, err
+		return f, err
 	}
 	box, err := h.open(ctx, setup{})
 	if err != nil {
-		return 0, 0, 0, err
+		return f, err
 	}
 	defer func() { err = errors.Join(err, box.close()) }()
 	asks := make([]ask, hands)
 	for i := range asks {
 		varied, err := vary(module, variant, i)
 		if err != nil {
-			return 0, 0, 0, err
+			return f, err
 		}
 		hand, err := box.load(ctx, fmt.Sprintf("bench-%d", i), varied)
 		if err != nil {
-			return 0, 0, 0, err
+			return f, err
 		}
 		if asks[i], err = hand.worker(ctx); err != nil {
-			return 0, 0, 0, err
+			return f, err
 		}
 	}
+	return inTurnAndAtOnce(ctx, asks, budget)
+}
+
+// parallelFigures are the medians of one query, of a round of all of them one
+// after the other, and of a round in parallel.
+type parallelFigures struct{ one, serial, parallel time.Duration }
+
+// inTurnAndAtOnce calls each of asks once, one after the other and all at once,
+// in turns. The first round is not counted.
+func inTurnAndAtOnce(ctx context.Context, asks []ask, budget time.Duration) (parallelFigures, error) {
 	var ones, serials, parallels []time.Duration
 	end := time.Now().Add(budget)
 	for round := 0; round < 2 || time.Now().Before(end); round++ {
-		took := make([]time.Duration, hands)
+		took := make([]time.Duration, len(asks))
 		began := time.Now()
 		for i, ask := range asks {
 			asked := time.Now()
 			if err := ask(ctx, plain); err != nil {
-				return 0, 0, 0, err
+				return parallelFigures{}, err
 			}
 			took[i] = time.Since(asked)
 		}
 		inTurn := time.Since(began)
 
-		errs := make([]error, hands)
+		errs := make([]error, len(asks))
 		var wait sync.WaitGroup
 		began = time.Now()
 		for i, ask := range asks {
@@ -197,11 +220,40 @@ func askInParallel(ctx context.Context, l language, h host, variant string, hand
 		wait.Wait()
 		atOnce := time.Since(began)
 		if err := errors.Join(errs...); err != nil {
-			return 0, 0, 0, err
+			return parallelFigures{}, err
 		}
 		if round > 0 {
 			ones, serials, parallels = append(ones, took...), append(serials, inTurn), append(parallels, atOnce)
 		}
 	}
-	return quantile(ones, 0.5), quantile(serials, 0.5), quantile(parallels, 0.5), nil
+	return parallelFigures{quantile(ones, 0.5), quantile(serials, 0.5), quantile(parallels, 0.5)}, nil
+}
+
+// loopFor returns what computes for about so long on a free processor.
+func loopFor(d time.Duration) ask {
+	const steps = 1 << 20
+	fastest := time.Duration(0)
+	for range 9 {
+		began := time.Now()
+		compute(steps)
+		if took := time.Since(began); fastest == 0 || took < fastest {
+			fastest = took
+		}
+	}
+	n := int(float64(steps) * float64(d) / float64(fastest))
+	return func(context.Context, question) error {
+		if compute(n) == 0 {
+			return errors.New("a loop over odd numbers is zero")
+		}
+		return nil
+	}
+}
+
+//go:noinline
+func compute(n int) uint64 {
+	v := uint64(1)
+	for range n {
+		v *= 0x9e3779b97f4a7c15 // odd, so never zero
+	}
+	return v
 }

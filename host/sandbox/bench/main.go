@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -70,16 +71,18 @@ func main() {
 var sections = []struct {
 	name  string
 	print func(ctx context.Context, w io.Writer, o options) error
+	// resident says that it finds out what processes hold in memory.
+	resident bool
 }{
-	{"images", printImages},
-	{"fresh", printFresh},
-	{"concurrent", printConcurrent},
-	{"cold", printCold},
-	{"memory", printMemory},
-	{"loaded", printLoaded},
-	{"metering", printMetering},
-	{"deadline, tables", printDeadline},
-	{"tables", printTables},
+	{"images", printImages, false},
+	{"fresh", printFresh, false},
+	{"concurrent", printConcurrent, false},
+	{"cold", printCold, false},
+	{"memory", printMemory, true},
+	{"loaded", printLoaded, true},
+	{"metering", printMetering, false},
+	{"deadline", printDeadline, false},
+	{"tables", printTables, false},
 }
 
 func measure(ctx context.Context, w io.Writer, o options) error {
@@ -93,6 +96,10 @@ func measure(ctx context.Context, w io.Writer, o options) error {
 			continue
 		}
 		found = true
+		if _, err := os.Stat(smaps); s.resident && err != nil {
+			fmt.Fprintf(w, "\n%s is left out: %v\n", s.name, errNoSmaps)
+			continue
+		}
 		if err := s.print(ctx, w, o); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -198,12 +205,15 @@ func microseconds(d time.Duration) string {
 	return thousands(us)
 }
 
-// thousands writes a number below a million without a fraction, with a comma
-// before the last three digits.
+// thousands writes a number without a fraction, with a comma before every three
+// digits.
 func thousands(v float64) string {
-	n := int(v + 0.5)
-	if n < 1000 {
-		return fmt.Sprint(n)
+	digits := fmt.Sprintf("%.0f", math.Abs(v))
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
 	}
-	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+	if v <= -0.5 {
+		return "-" + digits
+	}
+	return digits
 }

@@ -68,7 +68,7 @@ func holdAll(ctx context.Context, c contender, room *waitingRoom) (m liveMemory,
 			select {
 			case <-room.arrived:
 			case err := <-answered:
-				return m, fmt.Errorf("a hand that is to wait has answered: %w", err)
+				return m, errors.Join(errors.New("a hand that is to wait has answered"), err)
 			}
 		}
 		after, err := measureResident()

@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -32,8 +34,15 @@ func (r resident) over(n int) resident {
 	return resident{r.Rss / d, r.Pss / d, r.PrivateDirty / d, r.Heap / d, r.Code / d}
 }
 
+// smaps is where Linux says what a process has mapped.
+const smaps = "/proc/self/smaps"
+
+// errNoSmaps says that what a process holds cannot be found out.
+var errNoSmaps = errors.New("there is no " + smaps + ", which Linux has")
+
 // measureResident collects garbage first, so that what is found is held by
-// somebody. It reads Linux's /proc/self/smaps.
+// somebody. The error matches
+// errNoSmaps on other systems.
 func measureResident() (resident, error) {
 	// What finalizers let go of is garbage only afterwards.
 	runtime.GC()
@@ -41,7 +50,10 @@ func measureResident() (resident, error) {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	r := resident{Heap: int64(stats.HeapAlloc)}
-	data, err := os.ReadFile("/proc/self/smaps")
+	data, err := os.ReadFile(smaps)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, errNoSmaps
+	}
 	if err != nil {
 		return r, fmt.Errorf("find out what this process holds: %w", err)
 	}
