@@ -33,7 +33,7 @@ func answerFirst(ctx context.Context, t task) (any, error) {
 func printCold(ctx context.Context, w io.Writer, o options) error {
 	list := hostsNamed("glovebox", "glovebox-plain", "wazero", "extism", "wapc")
 	head, rule := columns(list)
-	fmt.Fprintf(w, "\n## The first answer in a new process, ms: nothing compiled yet / from the cache on disk (× Glovebox's)\n\n| guest |%s\n|---|%s\n", head, rule)
+	fmt.Fprintf(w, "\n### The first answer in a new process, ms: nothing compiled yet / from the cache on disk (× Glovebox's)\n\n| guest |%s\n|---|%s\n", head, rule)
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
 		empty, kept := make([][]time.Duration, len(list)), make([][]time.Duration, len(list))
 		for range o.repeats {

@@ -79,7 +79,7 @@ func askForAWindow(ctx context.Context, asks []ask) (rate float64, took []time.D
 // number of queries in flight.
 func printConcurrent(ctx context.Context, w io.Writer, o options) error {
 	list := hostsNamed("glovebox", "wazero", "extism", "extism-reuse", "wapc")
-	fmt.Fprintf(w, "\n## In flight at once: queries per second (p50 / p99 in µs)\n\n| guest | host |")
+	fmt.Fprintf(w, "\n### In flight at once: queries per second (p50 / p99 in µs)\n\n| guest | host |")
 	rule := "|---|---|"
 	for _, n := range inFlight {
 		fmt.Fprintf(w, " %d |", n)
@@ -119,7 +119,7 @@ const parallelHands = 64
 // the machine and Go's scheduler have to give just then.
 func printParallel(ctx context.Context, w io.Writer, o options) error {
 	hands, processors := min(parallelHands, o.hands), runtime.GOMAXPROCS(0)
-	fmt.Fprintf(w, "\n## %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", hands, processors)
+	fmt.Fprintf(w, "\n### %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", hands, processors)
 	fmt.Fprintln(w, "| guest | host | differ in | one query, µs | one after the other, ms | in parallel, ms | × the ideal |\n|---|---|---|---|---|---|---|")
 	rows := []struct{ host, variant string }{{"glovebox", "name"}, {"glovebox", "code"}, {"wazero", "name"}, {"extism", "name"}, {"wapc", "name"}}
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {

@@ -115,7 +115,7 @@ var extismAims = map[string]int{"c": 20, "go": 10, "go-json": 10, "go-json-warm"
 // printFresh prints a row for each guest and a column for each host.
 func printFresh(ctx context.Context, w io.Writer, o options) error {
 	head, rule := columns(hosts)
-	fmt.Fprintf(w, "\n## One query, p50 / p99 in µs (× Glovebox's p50)\n\n| guest |%s extism ÷ glovebox |\n|---|%s---|\n", head, rule)
+	fmt.Fprintf(w, "\n### One query, p50 / p99 in µs (× Glovebox's p50)\n\n| guest |%s extism / glovebox |\n|---|%s---|\n", head, rule)
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
 		list, reasons, err := contenders(ctx, l, hosts, setup{})
 		if err != nil {
@@ -138,9 +138,13 @@ func printFresh(ctx context.Context, w io.Writer, o options) error {
 			}
 			row += fmt.Sprintf(" %s / %s%s |", microseconds(medians[h.name]), microseconds(quantile(took[i], 0.99)), against(medians, h.name))
 		}
-		row += against(medians, "extism")
+		if ours, theirs := medians[hosts[0].name], medians["extism"]; ours > 0 && theirs > 0 {
+			row += fmt.Sprintf(" %.1f ×", float64(theirs)/float64(ours))
+		} else {
+			row += " –"
+		}
 		if aim := extismAims[l.name]; aim > 0 {
-			row += fmt.Sprintf(", wanted %d ×", aim)
+			row += fmt.Sprintf(" (aim: %d ×)", aim)
 		}
 		_, err = fmt.Fprintln(w, row+" |")
 		return reasons, err

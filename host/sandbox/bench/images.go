@@ -18,7 +18,7 @@ func printImages(ctx context.Context, w io.Writer, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	fmt.Fprintf(w, "\n## What queries begin from\n\n| guest | module, KiB | image | KiB in it | what keeps it from the next stage |\n|---|---|---|---|---|\n")
+	fmt.Fprintf(w, "\n### What queries begin from\n\n| guest | module, bytes | image | KiB in it | what keeps it from the next stage |\n|---|---|---|---|---|\n")
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
 		module, err := l.hand(ctx, hosts[0].contract)
 		if err != nil {
@@ -33,7 +33,7 @@ func printImages(ctx context.Context, w io.Writer, o options) (err error) {
 		if why == "" {
 			why = "–"
 		}
-		_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", l.name, kib(int64(len(module))), i.Stage, kib(i.Bytes), why)
+		_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", l.name, thousands(float64(len(module))), i.Stage, kib(i.Bytes), why)
 		return nil, err
 	})
 }

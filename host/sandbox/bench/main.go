@@ -1,13 +1,17 @@
 // Command bench measures the sandbox beside its peers and prints tables for
 // docs/benchmarks.md. Run it in its own directory, on a machine that does
-// nothing else:
+// nothing else, where it takes about eleven minutes:
 //
 //	go run .
+//	go run . -only memory -guests c,go
 //	go run . -only deadline -rounds 50
+//	go test .                               # the least of each
 //	go test -bench . -count 10 > new.txt    # for benchstat
 //
-// It builds the guests first: in C, Rust, AssemblyScript and Go, as far as the
-// toolchains are installed.
+// It builds the guests: in C, Rust, AssemblyScript and Go, as far as the
+// toolchains are installed. Queries are timed in this process, the hosts in
+// rotation. First answers, and what instances and loaded hands hold in memory,
+// are measured in processes that it starts, one for each host and guest.
 package main
 
 import (
@@ -44,7 +48,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.only, "only", "", "measure only one of: images, fresh, concurrent, cold, memory, loaded, metering, deadline, tables")
 	flag.StringVar(&o.guests, "guests", "", "languages of the trivial hand, separated by commas; empty means all")
-	flag.DurationVar(&o.budget, "time", 5*time.Second, "time for one guest, or one row, of a table of times")
+	flag.DurationVar(&o.budget, "time", 4*time.Second, "time for one guest, or one row, of a table of times")
 	flag.IntVar(&o.block, "block", 30, "queries that one host answers before it is another's turn")
 	flag.IntVar(&o.goroutines, "goroutines", 2, "hands that spin to their deadline at once")
 	flag.IntVar(&o.rounds, "rounds", 200, "how often the hands spin to their deadline, tables")

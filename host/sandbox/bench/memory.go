@@ -85,7 +85,7 @@ func printMemory(ctx context.Context, w io.Writer, o options) error {
 	most := liveSteps[len(liveSteps)-1]
 	list := hostsNamed("glovebox", "glovebox-copied", "glovebox-plain", "wazero", "extism", "wapc")
 	head, rule := columns(list)
-	fmt.Fprintf(w, "\n## A live instance of %d, KiB: RSS / PSS / private dirty\n\n| guest |%s\n|---|%s\n", most, head, rule)
+	fmt.Fprintf(w, "\n### A live instance of %d, KiB: RSS / PSS / private dirty\n\n| guest |%s\n|---|%s\n", most, head, rule)
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
 		row := "| " + l.name + " |"
 		for _, h := range list {
