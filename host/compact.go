@@ -74,8 +74,8 @@ func (h *Host) relieve(ctx context.Context, turn compaction.Turn, c *course, r *
 }
 
 // beginRun begins a run behind the turns.
-func (h *Host) beginRun(ctx context.Context, _ compaction.Turn, trigger memory.Trigger) (context.Context, func(compaction.Report, error)) {
-	ctx, ended := h.instruments.compacts(ctx, "compaction", trigger)
+func (h *Host) beginRun(ctx context.Context, t compaction.Turn, trigger memory.Trigger) (context.Context, func(compaction.Report, error)) {
+	ctx, ended := h.instruments.compacts(h.traced.behind(ctx, t.Session), "compaction", trigger)
 	return ctx, func(r compaction.Report, err error) {
 		ended(r, err)
 		if !errors.Is(err, compaction.ErrPending) {

@@ -76,6 +76,8 @@ type Host struct {
 	naming   keyedMutex[named]
 	// traces are of the prompts that were answered last.
 	traces traces
+	// traced are of the turns that made something due.
+	traced traced
 	// learners look at what is new after turns.
 	learners *learners
 	// sending counts turns, background what goes on behind them beside compaction:

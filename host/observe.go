@@ -57,7 +57,7 @@ type instruments struct {
 	handMemory                                              metric.Int64Histogram
 	triggers, memoryRuns                                    metric.Int64ObservableCounter
 	storeSize, sessions, messages, writersWaiting, indexLag metric.Int64ObservableGauge
-	backgroundRuns, hands                                   metric.Int64ObservableGauge
+	backgroundRuns, backgroundCalls, pendingRuns, hands     metric.Int64ObservableGauge
 
 	byHand sync.Map // of *handMeasures, by the hand's name
 
@@ -121,13 +121,15 @@ func newInstruments(c Config) (*instruments, error) {
 	gauge(&i.writersWaiting, "glovebox.store.writers.waiting", "", "Who waits to write into the store, by queue.")
 	gauge(&i.indexLag, "glovebox.index.lag.messages", "", "Messages that are stored and not in the search index yet.")
 	gauge(&i.backgroundRuns, "glovebox.background.runs", "", "What goes on behind the turns: compaction, extractions, dreams.")
+	gauge(&i.backgroundCalls, "glovebox.background.calls", "", "Calls of the model that nobody waits for, by state: those that go on, and those that wait to be made.")
+	gauge(&i.pendingRuns, "glovebox.compaction.pending", "", "Runs of compaction that are due or go on behind the turns.")
 	return i, errors.Join(errs...)
 }
 
 // watch has the gauges and the counts that the host keeps anyway read when
 // somebody reads the metrics.
 func (i *instruments) watch(h *Host) (err error) {
-	i.watching, err = i.meter.RegisterCallback(h.gauge, i.triggers, i.memoryRuns, i.hands, i.storeSize, i.sessions, i.messages, i.writersWaiting, i.indexLag, i.backgroundRuns)
+	i.watching, err = i.meter.RegisterCallback(h.gauge, i.triggers, i.memoryRuns, i.hands, i.storeSize, i.sessions, i.messages, i.writersWaiting, i.indexLag, i.backgroundRuns, i.backgroundCalls, i.pendingRuns)
 	return err
 }
 
@@ -161,6 +163,8 @@ func (h *Host) gauge(ctx context.Context, o metric.Observer) error {
 	o.ObserveInt64(i.hands, int64(len(set.hands)))
 	release()
 	o.ObserveInt64(i.backgroundRuns, int64(h.background.Active()+h.compaction.Active()))
+	o.ObserveInt64(i.backgroundCalls, h.pace.going.Load(), labels("state", "going"))
+	o.ObserveInt64(i.backgroundCalls, h.pace.waiting.Load(), labels("state", "waiting"))
 	sessions := h.config.Store.Path
 	for database, path := range map[string]string{"sessions": sessions, "hands": filepath.Join(filepath.Dir(sessions), "hands.db")} {
 		for part, file := range map[string]string{"main": path, "wal": path + "-wal"} {
@@ -188,6 +192,7 @@ func (h *Host) gauge(ctx context.Context, o metric.Observer) error {
 	o.ObserveInt64(i.sessions, stats.Sessions)
 	o.ObserveInt64(i.messages, stats.Messages)
 	o.ObserveInt64(i.indexLag, stats.Unindexed)
+	o.ObserveInt64(i.pendingRuns, stats.PendingRuns)
 	return nil
 }
 
@@ -314,6 +319,43 @@ func (t *turnSpan) end(err error) {
 	i.turnTook.Record(ctx, took.Seconds(), labels("agent", agent))
 	i.turnHost.Record(ctx, max(took-time.Duration(t.waited.Load()), 0).Seconds(), labels("agent", agent))
 	finish(t.span, outcome, err != nil)
+}
+
+// traced are the traces of the turns that made runs of compaction due. It is safe for
+// concurrent use; the zero value is ready.
+type traced struct {
+	mu sync.Mutex
+	of map[memory.SessionID]trace.SpanContext // guarded by mu
+}
+
+// maxTraced bounds how many are remembered: a run whose turn is forgotten, or was
+// another process's, has a trace of its own.
+const maxTraced = 1024
+
+func (t *traced) put(ctx context.Context, session memory.SessionID) {
+	turn := trace.SpanContextFromContext(ctx)
+	if !turn.IsValid() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil {
+		t.of = map[memory.SessionID]trace.SpanContext{}
+	}
+	for other := range t.of {
+		if len(t.of) < maxTraced {
+			break
+		}
+		delete(t.of, other)
+	}
+	t.of[session] = turn
+}
+
+// behind is ctx, with spans of the trace of the session's last turn.
+func (t *traced) behind(ctx context.Context, session memory.SessionID) context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return trace.ContextWithSpanContext(ctx, t.of[session])
 }
 
 // compacts begins a run of compaction, whose end is told of once. A turn that it is

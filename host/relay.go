@@ -225,7 +225,7 @@ func (h *Host) keep(ctx context.Context, t *relayed, reply *memory.Draft, calls 
 	var sums summer
 	reply.Transcript = after(t.transcript, sums.row(memory.RoleAssistant, visible))
 	reply.EventKey = t.answerKey
-	reply.Runs = h.dueWith(&t.course, t.answer.Report.Totals.Beside, reply)
+	reply.Runs = h.dueWith(ctx, &t.turn, &t.course, t.answer.Report.Totals.Beside, reply)
 	// The answer exists: it is kept even if the client has gone meanwhile.
 	stored, err := h.store.Append(context.WithoutCancel(ctx), t.turn.User, t.turn.Session, *reply)
 	if err != nil {

@@ -274,7 +274,7 @@ func (h *Host) Send(ctx context.Context, m Message) (_ Answer, err error) {
 		reply.EventKey = answerKey + m.EventKey
 	}
 	// The answer exists: it is kept even if the caller has gone meanwhile.
-	reply.Runs = h.dueWith(&c, answer.Report.Totals.Beside, reply)
+	reply.Runs = h.dueWith(ctx, &turn, &c, answer.Report.Totals.Beside, reply)
 	stored, err := h.store.Append(context.WithoutCancel(ctx), user.ID, session.ID, *reply)
 	if err != nil {
 		return answer, fmt.Errorf("send: store answer: %w", err)
@@ -297,7 +297,7 @@ func saidIn(m memory.Message) string {
 
 // dueWith are the runs of compaction that an answer makes due. They are stored with
 // it: nothing that happens between the two can lose them.
-func (h *Host) dueWith(c *course, beside int, answer *memory.Draft) (runs []memory.DueRun) {
+func (h *Host) dueWith(ctx context.Context, turn *compaction.Turn, c *course, beside int, answer *memory.Draft) (runs []memory.DueRun) {
 	if every := h.config.Compaction.ContinuousInterval; every > 0 {
 		runs = append(runs, memory.DueRun{Trigger: memory.TriggerCadence, Every: every})
 	}
@@ -307,6 +307,9 @@ func (h *Host) dueWith(c *course, beside int, answer *memory.Draft) (runs []memo
 		if h.compaction.IsThresholdDue(window, c.demand+assembly.Demand([]memory.Item{stored})) {
 			runs = append(runs, memory.DueRun{Trigger: memory.TriggerThreshold, Budget: window.Budget, System: window.System})
 		}
+	}
+	if len(runs) > 0 {
+		h.traced.put(ctx, turn.Session)
 	}
 	return runs
 }

@@ -12,6 +12,8 @@ type Stats struct {
 	// Unindexed is at most how many messages are stored and not in the search index
 	// yet.
 	Unindexed int64
+	// PendingRuns is how many runs of compaction are due or go on.
+	PendingRuns int64
 	// Waiting is how many wait to write while somebody waits for them, WaitingBehind
 	// how many of those in the background do.
 	Waiting, WaitingBehind int
@@ -24,6 +26,9 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	stats.Waiting, stats.WaitingBehind = s.writer.waiting()
 	err := s.reading(ctx, "read the sizes of the store", func(tx *sql.Tx) error {
 		if err := tx.QueryRowContext(ctx, "SELECT count(*), coalesce(sum(messages), 0) FROM sessions").Scan(&stats.Sessions, &stats.Messages); err != nil {
+			return err
+		}
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM pending_runs").Scan(&stats.PendingRuns); err != nil {
 			return err
 		}
 		return tx.QueryRowContext(ctx, "SELECT max(0, coalesce((SELECT max(number) FROM messages), 0) - (SELECT cursor FROM index_state WHERE kind = ?))", ofMessages).Scan(&stats.Unindexed)
