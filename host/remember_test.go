@@ -190,9 +190,9 @@ func (c *tollStore) Extractions(ctx context.Context, user memory.UserID, q memor
 	return c.Store.Extractions(ctx, user, q)
 }
 
-func (c *tollStore) IdleSessions(ctx context.Context, agents []memory.AgentID, since time.Time, limit int) ([]memory.IdleSession, error) {
-	c.count("IdleSessions")
-	return c.Store.IdleSessions(ctx, agents, since, limit)
+func (c *tollStore) NextIdleSession(ctx context.Context, q memory.DueQuery) (memory.IdleSession, error) {
+	c.count("NextIdleSession")
+	return c.Store.NextIdleSession(ctx, q)
 }
 
 func (c *tollStore) Topics(ctx context.Context, user memory.UserID, q memory.TopicQuery) ([]memory.Topic, memory.TopicRevision, error) {
@@ -261,7 +261,7 @@ func TestWhoHasNotOptedInPaysNothing(t *testing.T) {
 		t.Errorf("%d sections, %v", sections, counts)
 	}
 	choose("structured")
-	if sections, counts := turns(), store.counts(); sections != 24 || counts["Topics"] == 0 || counts["IdleSessions"] == 0 || counts["Unseen"] == 0 || len(model.requests("extraction")) == 0 {
+	if sections, counts := turns(), store.counts(); sections != 24 || counts["Topics"] == 0 || counts["NextIdleSession"] == 0 || counts["Unseen"] == 0 || len(model.requests("extraction")) == 0 {
 		t.Errorf("with structured memory: %d sections, %v", sections, counts)
 	}
 	choose("")
@@ -675,6 +675,10 @@ func (broken) UnseenMessages(context.Context, memory.UserID, memory.SessionID, m
 
 func (broken) Unseen(context.Context, memory.UserID, memory.SessionID) (memory.Unseen, error) {
 	return memory.Unseen{}, errBroken
+}
+
+func (broken) NextIdleSession(context.Context, memory.DueQuery) (memory.IdleSession, error) {
+	return memory.IdleSession{}, errBroken
 }
 
 func (broken) IdleSessions(context.Context, []memory.AgentID, time.Time, int) ([]memory.IdleSession, error) {
