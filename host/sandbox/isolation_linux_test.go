@@ -99,7 +99,7 @@ func TestCacheOfAnotherUser(t *testing.T) {
 	}
 	const nobody = 65534
 	k := keep(t, "globals", keptMemory)
-	for _, name := range []string{"image", "seal.json", "module.wasm", "code"} {
+	for _, name := range []string{"image", "seal", "module.wasm", "code"} {
 		k.restore(t)
 		path := k.path(t, name)
 		if err := os.Chown(path, nobody, nobody); err != nil {
