@@ -91,6 +91,19 @@ func TestCacheOnAFileSystemToReadOnly(t *testing.T) {
 	refusedWith(t, full, "read-only")
 }
 
+// A pipe in the place of a file has nobody wait for what comes out of it.
+func TestCacheFilesThatArePipes(t *testing.T) {
+	k := keep(t, "globals", keptMemory)
+	for _, name := range []string{"image", "seal", "module.wasm", "code"} {
+		k.restore(t)
+		path := k.path(t, name)
+		if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		k.reload(t, keptMemory)
+	}
+}
+
 // A cache that belongs to somebody else holds what they want, whatever its mode: it is
 // refused; and a file of theirs in it is not read.
 func TestCacheOfAnotherUser(t *testing.T) {
