@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/pprof"
 	"time"
 
@@ -120,6 +121,7 @@ func loadMany(ctx context.Context, t task) (any, error) {
 	if many.After, err = measureResident(); err != nil {
 		return nil, err
 	}
+	runtime.KeepAlive(module) // it was there before, too
 	many.Hands = len(hands)
 	if t.Profile != "" {
 		file, err := os.Create(t.Profile)
