@@ -54,7 +54,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 200, "how often the hands spin to their deadline, tables")
 	flag.IntVar(&o.repeats, "repeats", 3, "how often a cache begins empty")
 	flag.IntVar(&o.hands, "hands", 1000, "hands that are loaded at once")
-	flag.DurationVar(&o.patience, "patience", 6*time.Second, "time to compile the hands that are loaded at once; what is not compiled by then is left out")
+	flag.DurationVar(&o.patience, "patience", 8*time.Second, "time to compile the hands that are loaded at once; what is not compiled by then is left out")
 	flag.StringVar(&o.profile, "profile", "", "beginning of the paths for profiles of the heap with the hands loaded")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
