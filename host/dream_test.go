@@ -520,3 +520,55 @@ func TestWhatAnotherSessionReportsIsNeverLearned(t *testing.T) {
 		})
 	}
 }
+
+// Sessions are extracted from by turns of their users, a few at a time: who has had
+// many turns at once keeps nobody else waiting, and all of them are looked at.
+func TestLearnersTakeTurns(t *testing.T) {
+	asked, release := make(chan string), make(chan struct{})
+	model := &mind{extracts: func(ctx context.Context, r llm.Request) (llm.Response, error) {
+		select {
+		case asked <- r.Messages[len(r.Messages)-1].Text:
+		case <-ctx.Done():
+			return llm.Response{}, ctx.Err()
+		}
+		select {
+		case <-release:
+			return llm.Response{Text: nothingLearned, Model: "test"}, nil
+		case <-ctx.Done():
+			return llm.Response{}, ctx.Err()
+		}
+	}}
+	h := structured(t, host.Config{
+		LLM: model, Memory: host.MemoryConfig{ExtractionTokens: 1}, Model: host.ModelConfig{BackgroundCallsPerMinute: 1_000_000},
+		Users: []host.UserConfig{{Name: "anna", IsDefault: true}, {Name: "bert"}},
+	})
+	say := func(user string, n int) {
+		if _, err := h.Send(t.Context(), host.Message{User: userNamed(t, h, user), Text: fmt.Sprintf("%s has pump %d.", user, n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const sessions, atOnce = 12, 4
+	for n := range sessions {
+		say("anna", n)
+	}
+	order := []string{<-asked, <-asked, <-asked, <-asked}
+	select {
+	case text := <-asked:
+		t.Errorf("more than %d extractions at once: %s", atOnce, text)
+	default:
+	}
+	say("bert", 0)
+	for range sessions + 1 - atOnce {
+		release <- struct{}{}
+		order = append(order, <-asked)
+	}
+	close(release)
+	if err := h.Idle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// One of anna's was in her place already when bert came.
+	turn := slices.IndexFunc(order, func(text string) bool { return strings.Contains(text, "bert has pump 0.") })
+	if turn < atOnce || turn > atOnce+1 || len(order) != sessions+1 || h.Counts().Memory.Extractions != sessions+1 {
+		t.Errorf("bert is number %d of %d, counts %+v", turn, len(order), h.Counts().Memory)
+	}
+}

@@ -57,6 +57,11 @@ func (s idleStore) RecordCompaction(context.Context, memory.UserID, memory.Compa
 	return errors.ErrUnsupported
 }
 
+func (s idleStore) NextPendingRun(context.Context, memory.UserID) (memory.PendingRun, error) {
+	s.t.Error("it was looked for what is due")
+	return memory.PendingRun{}, errors.ErrUnsupported
+}
+
 func (s idleStore) PutPendingRun(context.Context, memory.PendingRun) error {
 	s.t.Error("a run was begun")
 	return errors.ErrUnsupported
