@@ -126,7 +126,8 @@ func withManifest(t testing.TB, module []byte) []byte {
 func check(t *testing.T, module []byte) {
 	t.Helper()
 	checkRefusals(t, module)
-	run := handtest.Runner(load(t, module), nil)
+	engine := newEngine(t)
+	run := handtest.Runner(loadInto(t, engine, module, sandbox.Options{}), loadInto(t, engine, module, sandbox.Options{FromStart: true}), nil)
 	checkSample(t, run)
 	checkHand(t, module, run)
 }
@@ -227,6 +228,11 @@ func load(t testing.TB, module []byte) *sandbox.Module { return loadWith(t, modu
 
 func loadWith(t testing.TB, module []byte, limits abi.Limits) *sandbox.Module {
 	t.Helper()
+	return loadInto(t, newEngine(t), module, sandbox.Options{Limits: limits})
+}
+
+func newEngine(t testing.TB) *sandbox.Engine {
+	t.Helper()
 	engine, err := sandbox.New(sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +242,13 @@ func loadWith(t testing.TB, module []byte, limits abi.Limits) *sandbox.Module {
 			t.Error(err)
 		}
 	})
-	loaded, err := engine.Load(context.Background(), module, sandbox.Options{Name: "sample", Granted: abi.Capabilities(), Trusted: true, Limits: limits})
+	return engine
+}
+
+func loadInto(t testing.TB, engine *sandbox.Engine, module []byte, options sandbox.Options) *sandbox.Module {
+	t.Helper()
+	options.Name, options.Granted, options.Trusted = "sample", abi.Capabilities(), true
+	loaded, err := engine.Load(context.Background(), module, options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gloveboxhq/glovebox/abi/conformance"
 	"github.com/gloveboxhq/glovebox/host/capability"
 	"github.com/gloveboxhq/glovebox/host/handtest"
+	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
 
@@ -20,21 +21,25 @@ import (
 // all that is granted to it. Each question meets values of its own, of which there
 // are none at the beginning; a request that was made before is answered as it was
 // then. What it is asked is not in the record of runs. It serves until the hands are
-// loaded anew. Errors are unknown_hand and disabled.
+// loaded anew or h is closed. Errors are unknown_hand, disabled, and those of loading
+// the module once more, to be asked from its start.
 func (h *Host) HandRunner(ctx context.Context, name string) (conformance.Runner, error) {
 	h.catchUp(ctx)
 	set, release := h.handsFor(ctx)
+	defer release()
 	k, ok := set.hands[name]
-	off, known := set.disabled[name]
-	release()
-	if known {
+	if off, known := set.disabled[name]; known {
 		return nil, off.err()
 	}
 	if !ok {
 		return nil, &abi.Error{Hand: name, Kind: abi.KindUnknownHand, Text: "no such hand"}
 	}
+	fromStart, err := h.loadFromStart(ctx, set, k)
+	if err != nil {
+		return nil, err
+	}
 	replay := &replay{answers: map[[sha256.Size]byte]fetched{}}
-	return handtest.Runner(k.Module(), func() (sandbox.Ports, func() error) {
+	return handtest.Runner(k.Module(), fromStart, func() (sandbox.Ports, func() error) {
 		caller := capability.Caller{Hand: name, Subject: h.ledger.Subject(name, "test "+rand.Text()), Withdrawn: h.withdrawn(name, k)}
 		files := capability.NewFiles(h.ledger, caller, k.grant.Files)
 		ports := sandbox.Ports{Files: files}
@@ -52,6 +57,29 @@ func (h *Host) HandRunner(ctx context.Context, name string) (conformance.Runner,
 		}
 		return ports, done
 	}), nil
+}
+
+// loadFromStart loads the module of a hand of set again, as what begins from no image.
+// It is the engine's, which frees it.
+func (h *Host) loadFromStart(ctx context.Context, set *handSet, k *hand) (*sandbox.Module, error) {
+	name := k.Name()
+	t, err := termsOf(name, set.config.Hands[name], h.agreed, set.agreed)
+	if err != nil {
+		return nil, err
+	}
+	if t.off != "" {
+		return nil, &abi.Error{Hand: name, Kind: abi.KindDisabled, Text: t.off}
+	}
+	request := requestFor(name, t, set.trusted, h.now())
+	request.FromStart = true
+	opened, err := registry.Open(ctx, h.engine, request)
+	if err != nil {
+		return nil, err
+	}
+	if opened.Module().Digest() != k.Module().Digest() {
+		return nil, errors.Join(&abi.Error{Hand: name, Kind: abi.KindDisabled, Text: "its module was replaced while it was loaded: test it again"}, opened.Module().Close())
+	}
+	return opened.Module(), nil
 }
 
 // replay remembers what requests were answered: a server may say another thing each

@@ -157,6 +157,21 @@ func TestKit(t *testing.T) {
 			"with another clock in the box"},
 		"chance": {func(ask conformance.Ask) conformance.Outcome { return conformance.Outcome{Reply: fmt.Sprint(ask.Seed)} },
 			"with other random numbers"},
+		"the clock before": {func(ask conformance.Ask) conformance.Outcome {
+			if !ask.FromStart {
+				return conformance.Outcome{Reply: "x"}
+			}
+			return conformance.Outcome{Reply: ask.Now.Format(time.RFC3339)}
+		}, `normal: with another clock before the query, it answers "2026-03-24T08:00:00Z" and then "2031-11-05T21:43:11Z"`},
+		"chance before": {func(ask conformance.Ask) conformance.Outcome {
+			if !ask.FromStart {
+				return conformance.Outcome{Reply: "x"}
+			}
+			return conformance.Outcome{Reply: fmt.Sprint(ask.Seed)}
+		}, `normal: with other random numbers before the query, it answers "1" and then "7919"`},
+		"its image": {func(ask conformance.Ask) conformance.Outcome {
+			return conformance.Outcome{Reply: fmt.Sprint(!ask.FromStart)}
+		}, `normal: beginning from its image it answers "true", and "false" where all runs in the query`},
 		"unknown fields": {func(ask conformance.Ask) conformance.Outcome {
 			return conformance.Outcome{Reply: fmt.Sprint(strings.Contains(string(ask.Query), "tomorrow"))}
 		}, `unknown-fields: to the same question as normal it answers "false" and then "true"`},

@@ -206,41 +206,39 @@ func (k Kit) ask(ctx context.Context, run Runner, config map[string]any, add fun
 		if err != nil {
 			return err
 		}
-		at := func(now time.Time, seed uint64) (Outcome, error) {
-			o, err := run(ctx, Ask{Query: encoded, Now: now, Seed: seed})
+		at := func(now time.Time, seed uint64, fromStart bool) (Outcome, error) {
+			o, err := run(ctx, Ask{Query: encoded, Now: now, Seed: seed, FromStart: fromStart})
 			if err != nil {
 				return o, fmt.Errorf("query %s: %w", q.Name, err)
 			}
 			return o, nil
 		}
-		first, err := at(fixedNow, fixedSeed)
+		first, err := at(fixedNow, fixedSeed, false)
 		if err != nil {
 			return err
 		}
 		row := Check{Name: q.Name, Faults: faultsOf(first, q.limit(k.base)), Note: noteOf(first), Cost: &first.Cost}
 		if answersOrFails(first) {
-			again, err := at(fixedNow, fixedSeed)
-			if err != nil {
-				return err
-			}
-			elsewhen, err := at(anotherNow, anotherSeed)
+			again, err := at(fixedNow, fixedSeed, false)
 			if err != nil {
 				return err
 			}
 			row.Cost = &again.Cost
+			// What an image holds was drawn before the query, in a world of its own: only
+			// from its start does a guest draw all that it draws in another.
+			elsewhere, err := at(anotherNow, anotherSeed, true)
+			if err != nil {
+				return err
+			}
 			switch {
 			case !same(first, again):
 				row.Faults = append(row.Faults, "asked twice with the same clock and the same random numbers, it answers "+differently(first, again))
-			case !same(first, elsewhen):
-				reshuffled, err := at(fixedNow, anotherSeed)
+			case !same(first, elsewhere):
+				fault, err := whyElsewhere(first, elsewhere, at)
 				if err != nil {
 					return err
 				}
-				if same(first, reshuffled) {
-					row.Faults = append(row.Faults, "with another clock in the box, it answers "+differently(first, elsewhen)+": the time to answer with is the query's now")
-				} else {
-					row.Faults = append(row.Faults, "with other random numbers, it answers "+differently(first, reshuffled)+": the order of a map is such a number too")
-				}
+				row.Faults = append(row.Faults, fault)
 			}
 		}
 		if model, ok := before[q.SameAs]; ok && !same(first, model) {
@@ -250,6 +248,44 @@ func (k Kit) ask(ctx context.Context, run Runner, config map[string]any, add fun
 		add(row)
 	}
 	return nil
+}
+
+// whyElsewhere says why a hand answers another thing from its start, with another clock
+// and other random numbers, than at first: for what it draws in the query, for what it
+// drew before, or for what else it did before.
+func whyElsewhere(first, elsewhere Outcome, at func(now time.Time, seed uint64, fromStart bool) (Outcome, error)) (string, error) {
+	drawn, err := at(anotherNow, anotherSeed, false)
+	if err != nil {
+		return "", err
+	}
+	if !same(first, drawn) {
+		reshuffled, err := at(fixedNow, anotherSeed, false)
+		if err != nil {
+			return "", err
+		}
+		if same(first, reshuffled) {
+			return "with another clock in the box, it answers " + differently(first, drawn) + ": the time to answer with is the query's now", nil
+		}
+		return "with other random numbers, it answers " + differently(first, reshuffled) + ": the order of a map is such a number too", nil
+	}
+	started, err := at(fixedNow, fixedSeed, true)
+	if err != nil {
+		return "", err
+	}
+	if same(started, elsewhere) {
+		return fmt.Sprintf("beginning from its image it answers %s, and %s where all runs in the query: an answer may not depend on what "+
+			"_initialize drew or %s left: do early only what the answer does anyway", inWords(first), inWords(started), abi.ExportWarm), nil
+	}
+	reshuffled, err := at(fixedNow, anotherSeed, true)
+	if err != nil {
+		return "", err
+	}
+	if same(started, reshuffled) {
+		return "with another clock before the query, it answers " + differently(started, elsewhere) + ": the time to answer with is the query's now, " +
+			"and what a clock said before may be older than an image", nil
+	}
+	return "with other random numbers before the query, it answers " + differently(started, reshuffled) + ": what is drawn before is the same in all queries " +
+		"of an image, and no answer may depend on it; the order of a map is such a number too", nil
 }
 
 // limit is the query's max_output_tokens.

@@ -20,6 +20,9 @@ type Ask struct {
 	// Now and Seed decide what the guest's clock and random numbers say.
 	Now  time.Time
 	Seed uint64
+	// FromStart asks an instance that begins from no image (ABI.md §1.4), so that Now
+	// and Seed are those of all that it runs.
+	FromStart bool
 	// Ports are all that the guest can reach, if they are not nil; else the
 	// runner decides.
 	Ports *Ports

@@ -82,18 +82,28 @@ func ReadSample(files fs.FS) (Sample, error) {
 // the queries say, which a hand is to use.
 var sampleNow = time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
 
-// Check asks a sample hand every case and returns a row for each. The error is
-// the runner's own.
+// Check asks a sample hand every case, from its image and from its start, and returns a
+// row for each. The error is the runner's own.
 func (s Sample) Check(ctx context.Context, run Runner) (Report, error) {
 	var report Report
 	for _, c := range s.Cases {
-		ports := c.World.Ports()
-		outcome, err := run(ctx, Ask{Query: c.encoded, Now: sampleNow, Seed: 1, Ports: ports})
-		if err != nil {
-			return report, fmt.Errorf("case %q: %w", c.Name, err)
+		row := Check{Name: c.Name}
+		for _, fromStart := range []bool{false, true} {
+			ports := c.World.Ports()
+			outcome, err := run(ctx, Ask{Query: c.encoded, Now: sampleNow, Seed: 1, FromStart: fromStart, Ports: ports})
+			if err != nil {
+				return report, fmt.Errorf("case %q: %w", c.Name, err)
+			}
+			faults := append(c.faults(outcome, ports), ports.Faults()...)
+			if !fromStart {
+				row.Faults, row.Cost = faults, &outcome.Cost
+			} else if len(row.Faults) == 0 {
+				for _, fault := range faults {
+					row.Faults = append(row.Faults, "without an image, "+fault)
+				}
+			}
 		}
-		cost := outcome.Cost
-		report.Checks = append(report.Checks, Check{Name: c.Name, Faults: append(c.faults(outcome, ports), ports.Faults()...), Cost: &cost})
+		report.Checks = append(report.Checks, row)
 	}
 	return report, nil
 }

@@ -13,10 +13,15 @@ import (
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
 
-// Runner returns what asks module. Where an Ask has no ports of its own, reach
-// gives those of the query and what closes them; a nil reach gives none.
-func Runner(module *sandbox.Module, reach func() (sandbox.Ports, func() error)) conformance.Runner {
+// Runner returns what asks module, and fromStart, the same module loaded with
+// sandbox.Options.FromStart, where an Ask says so. Where an Ask has no ports of its
+// own, reach gives those of the query and what closes them; a nil reach gives none.
+func Runner(module, fromStart *sandbox.Module, reach func() (sandbox.Ports, func() error)) conformance.Runner {
 	return func(ctx context.Context, ask conformance.Ask) (conformance.Outcome, error) {
+		module := module
+		if ask.FromStart {
+			module = fromStart
+		}
 		var ports sandbox.Ports
 		done := func() error { return nil }
 		switch {

@@ -76,6 +76,8 @@ type Request struct {
 	Config map[string]any
 	// Limits override the defaults where they are not zero.
 	Limits abi.Limits
+	// FromStart is sandbox.Options.FromStart.
+	FromStart bool
 }
 
 // Hand is a hand that may be asked. It is safe for concurrent use.
@@ -140,7 +142,7 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 		return nil, &abi.Error{Hand: r.Name, Kind: abi.KindBadRequest, Text: "unusable configuration", Err: err}
 	}
 	asksModel, _ := m.Permission(abi.CapabilityLLM)
-	module, err := engine.Load(ctx, r.Module, sandbox.Options{Name: r.Name, Limits: orWish(r.Limits, m.Limits.Wish()), Granted: r.Grant.capabilities(), ModelTokens: asksModel.MaxTokens, Trusted: r.Bundled})
+	module, err := engine.Load(ctx, r.Module, sandbox.Options{Name: r.Name, Limits: orWish(r.Limits, m.Limits.Wish()), Granted: r.Grant.capabilities(), ModelTokens: asksModel.MaxTokens, Trusted: r.Bundled, FromStart: r.FromStart})
 	if err != nil {
 		return nil, err
 	}

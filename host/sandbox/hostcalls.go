@@ -31,7 +31,10 @@ type Ports struct {
 
 // Fixed is a world without chance: a clock that begins at Now, moves on by a
 // microsecond each time it is read and by what the guest sleeps, without
-// waiting; and random numbers that Seed decides.
+// waiting; and random numbers that Seed decides. It begins with the query: what a
+// guest drew before, while the image was taken that its query begins from, was drawn
+// in a world that is fixed for all images. Only of what an image does not hold, and of
+// a module that is loaded with Options.FromStart, does it decide all.
 type Fixed struct {
 	Now  time.Time
 	Seed uint64

@@ -206,10 +206,10 @@ func allZero(page []byte) bool {
 }
 
 // takeImage runs what a program's module runs before its entry, and takes the image
-// after the last step that did so without a query. The memory begins as the data
-// segments leave it. An error says that the instance could not be had at all, or
-// that ctx ended it.
-func (p *program) takeImage(ctx context.Context, e *Engine, limits abi.Limits, data []wasm.DataSegment) (*image, error) {
+// after the last step that did so without a query; fromStart has it take none of them.
+// The memory begins as the data segments leave it. An error says that the instance
+// could not be had at all, or that ctx ended it.
+func (p *program) takeImage(ctx context.Context, e *Engine, limits abi.Limits, data []wasm.DataSegment, fromStart bool) (*image, error) {
 	limits.Fuel = imageFuel
 	c := &call{module: &Module{engine: e, program: p, limits: limits}, ports: Ports{Fixed: &imageClock}, granted: slice, taking: true}
 	limited := &c.limited
@@ -236,6 +236,9 @@ func (p *program) takeImage(ctx context.Context, e *Engine, limits abi.Limits, d
 		return nil, err
 	}
 	taken.Stage, taken.Calls = StageData, p.calls
+	if fromStart {
+		return taken, nil
+	}
 	entry := len(p.calls) - 1
 	for _, step := range []struct {
 		stage Stage

@@ -128,14 +128,19 @@ func (p *program) open(ctx context.Context, e *Engine, folder compiledFolder, a 
 }
 
 // prepareImage reads the image that the folder has, or takes it and keeps it there.
-// An image that cannot be kept is used all the same, and taken again next time.
-func (p *program) prepareImage(ctx context.Context, e *Engine, folder compiledFolder, limits abi.Limits, data []wasm.DataSegment) error {
-	taken, err := folder.readImage(p, limits)
-	if err != nil {
-		if taken, err = p.takeImage(ctx, e, limits, data); err != nil {
+// An image that cannot be kept is used all the same, and taken again next time. One of
+// the data alone, for what runs from its start, is never kept.
+func (p *program) prepareImage(ctx context.Context, e *Engine, folder compiledFolder, limits abi.Limits, data []wasm.DataSegment, fromStart bool) error {
+	var taken *image
+	if !fromStart {
+		taken, _ = folder.readImage(p, limits)
+	}
+	if taken == nil {
+		var err error
+		if taken, err = p.takeImage(ctx, e, limits, data, fromStart); err != nil {
 			return err
 		}
-		if !taken.passing {
+		if !taken.passing && !fromStart {
 			_ = folder.writeImage(taken)
 		}
 	}

@@ -189,6 +189,11 @@ type Options struct {
 	// Trusted lets the module be compiled in this process, whatever that
 	// takes: it is part of the program.
 	Trusted bool
+	// FromStart has each query run all that comes before the entry itself, where
+	// others begin from an image of it, and leaves abi.ExportWarm out: as slow as
+	// without images. What is answered is to be the same, to which a test can hold a
+	// module so. The code is shared with the module that begins from its image.
+	FromStart bool
 }
 
 // Module is an admitted and compiled module. It is safe for concurrent use and
@@ -265,6 +270,9 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 	code := Digest(decoded.Bare())
 	folder := e.folder(code, m.limits)
 	m.key = folder.path
+	if options.FromStart {
+		m.key += " from its start"
+	}
 	m.program, err = e.share(ctx, m.key, func(p *program) error {
 		lock, err := e.cache.acquire(code)
 		if err != nil {
@@ -282,7 +290,7 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 		if e.config.Images == ImagesOff || p.notCarried != "" {
 			return nil
 		}
-		return p.prepareImage(ctx, e, folder, m.limits, data)
+		return p.prepareImage(ctx, e, folder, m.limits, data, options.FromStart)
 	})
 	return err
 }

@@ -224,11 +224,17 @@ func (t *handTester) checkSample(ctx context.Context, module []byte) (conformanc
 	if err != nil {
 		return conformance.Report{}, err
 	}
-	loaded, err := engine.Load(ctx, module, sandbox.Options{Name: "sample", Limits: abi.Limits{Timeout: t.timeout}, Granted: abi.Capabilities()})
+	options := sandbox.Options{Name: "sample", Limits: abi.Limits{Timeout: t.timeout}, Granted: abi.Capabilities()}
+	loaded, err := engine.Load(ctx, module, options)
 	if err != nil {
 		return conformance.Report{}, errors.Join(err, engine.Close())
 	}
-	report, err := sample.Check(ctx, handtest.Runner(loaded, nil))
+	options.FromStart = true
+	fromStart, err := engine.Load(ctx, module, options)
+	if err != nil {
+		return conformance.Report{}, errors.Join(err, engine.Close())
+	}
+	report, err := sample.Check(ctx, handtest.Runner(loaded, fromStart, nil))
 	return report, errors.Join(err, engine.Close())
 }
 

@@ -58,10 +58,14 @@ var broken = map[string]struct {
 	"reads-size":            {checks: []string{"unknown-fields", "other-spelling"}, words: "to the same question as normal it answers"},
 	"random":                {checks: []string{"normal"}, words: "with other random numbers, it answers"},
 	"reads-clock":           {checks: []string{"normal"}, words: "with another clock in the box, it answers"},
+	"draws-early":           {checks: []string{"normal"}, words: "with other random numbers before the query, it answers"},
+	"reads-clock-early":     {checks: []string{"normal"}, words: "with another clock before the query, it answers"},
+	"answers-by-warmth":     {checks: []string{"normal"}, words: `beginning from its image it answers "warm", and "cold" where all runs in the query`},
 	"silent-failure":        {checks: []string{"normal"}, words: "hand_failed: it fails without a message"},
 	"exits":                 {checks: []string{"normal"}, words: "exit: hand \"exits\": exited with code 0 before it answered"},
 	"traps-on-empty-window": {checks: []string{"empty-window"}, words: "trapped: integer divide by zero"},
 	"polite-failure":        {},
+	"sets-table":            {},
 }
 
 func failsBrokenHands(t *testing.T, program string) {
