@@ -144,6 +144,9 @@ type image struct {
 	Size uint64
 	// Globals are the mutable globals of the original, in order.
 	Globals []uint64
+	// Passed is how far the guest has seen its clocks move. A query's go on from
+	// there.
+	Passed time.Duration
 	// Calls are the exports that a query has yet to call, in order, entry last.
 	Calls []string
 	// Runs are the pages that are not all zero, and content is theirs, in order.
@@ -282,6 +285,7 @@ func (c *call) snapshot(instance api.Module) (*image, error) {
 	for _, name := range c.module.program.globals {
 		taken.Globals = append(taken.Globals, instance.ExportedGlobal(name).Get())
 	}
+	taken.Passed = c.passed
 	return taken, nil
 }
 

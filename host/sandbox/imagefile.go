@@ -13,7 +13,7 @@ import (
 )
 
 // imageVersion changes with the file's format and with what an image is taken of.
-const imageVersion = 1
+const imageVersion = 2
 
 // An image's file is vouched for, and its content is two parts:
 //

@@ -303,6 +303,8 @@ type call struct {
 	fault error
 
 	limited limited
+	// passed is how far clocks have moved that are not the machine's.
+	passed time.Duration
 	// granted is the slice that the guest is using; used is what it used
 	// before that, and hostFuel what host calls were charged.
 	granted, used, hostFuel int64

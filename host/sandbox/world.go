@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
 	"io"
 	mathrand "math/rand/v2"
 	"time"
@@ -100,24 +101,35 @@ func (c *call) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// maxPassed is how long a guest may sleep while its image is taken: the machine's
+// clock, which goes on from there, has to be later.
+const maxPassed = time.Second
+
 // fixed gives the guest the clock and the chance of Ports.Fixed.
 func (c *call) fixed(config wazero.ModuleConfig, ctx context.Context) wazero.ModuleConfig {
-	passed := time.Duration(1) // a Go guest takes zero for a broken clock
+	c.passed = 1 // a Go guest takes zero for a broken clock
+	if from := c.module.program.image; from != nil && !c.taking {
+		c.passed = max(c.passed, from.Passed)
+	}
+	began := c.passed - 1
 	read := func() time.Duration {
-		passed += time.Microsecond
-		return passed
+		c.passed += time.Microsecond
+		return c.passed
 	}
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], c.ports.Fixed.Seed)
 	return config.
 		WithWalltime(func() (int64, int32) {
-			now := c.ports.Fixed.Now.Add(read())
+			now := c.ports.Fixed.Now.Add(read() - began)
 			return now.Unix(), int32(now.Nanosecond())
 		}, 1).
 		WithNanotime(func() int64 { return int64(read()) }, 1).
 		WithNanosleep(func(ns int64) {
 			c.charge(0)
-			passed += min(time.Duration(ns), 1<<40)
+			c.passed += min(time.Duration(ns), 1<<40)
+			if c.taking && c.passed > maxPassed {
+				panic(ending{fmt.Errorf("%w: it sleeps", errAsksHost)})
+			}
 		}).
 		WithRandSource(random{c, ctx, mathrand.NewChaCha8(seed)})
 }
