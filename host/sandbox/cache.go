@@ -139,8 +139,9 @@ func (s *stage) findEngine() error {
 
 func (s *stage) close() error { return errors.Join(s.lock.Unlock(), os.RemoveAll(s.dir)) }
 
-// put puts the engine's files of a folder onto the stage until remove is called.
-func (s *stage) put(folder compiledFolder) (remove func(), err error) {
+// put puts the engine's files of a folder, of so many bytes, onto the stage until
+// remove is called.
+func (s *stage) put(folder compiledFolder) (bytes int64, remove func(), err error) {
 	var put []string
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,6 +163,11 @@ func (s *stage) put(folder compiledFolder) (remove func(), err error) {
 				}
 			}
 		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		bytes += info.Size()
 		s.files[to]++
 		put = append(put, to)
 		return nil
@@ -169,7 +175,7 @@ func (s *stage) put(folder compiledFolder) (remove func(), err error) {
 	if err != nil {
 		s.take(put)
 	}
-	return remove, err
+	return bytes, remove, err
 }
 
 func (s *stage) take(files []string) {

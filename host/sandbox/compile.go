@@ -126,6 +126,15 @@ func (f compiledFolder) read() (a admitted, ok bool) {
 	return s.admitted, len(s.Calls) > 0
 }
 
+// isThere reports whether a folder that was read once has not been removed.
+func (f compiledFolder) isThere(image bool) bool {
+	_, err := os.Stat(filepath.Join(f.path, sealFile))
+	if err == nil && image {
+		_, err = os.Stat(filepath.Join(f.path, imageFile))
+	}
+	return err == nil
+}
+
 // vouched is the content of a file that begins with its own digest, on a line:
 //
 //	sha256:<64 hexadecimal digits>\n

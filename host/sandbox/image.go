@@ -61,13 +61,7 @@ type ImageInfo struct {
 }
 
 // Image tells what each query of the module begins from.
-func (m *Module) Image() ImageInfo {
-	i := m.program.image
-	if i == nil {
-		return ImageInfo{Stage: StagePlain, Reason: m.program.notCarried}
-	}
-	return ImageInfo{Stage: i.Stage, Bytes: i.bytes(), Reason: i.Reason}
-}
+func (m *Module) Image() ImageInfo { return m.program.begins }
 
 // notCarried says why an image cannot carry a valid module, or "" if one can.
 // Beside memory and numbers in globals, instances have a state that the engine
@@ -212,9 +206,9 @@ func allZero(page []byte) bool {
 // after the last step that did so without a query; fromStart has it take none of them.
 // The memory begins as the data segments leave it. An error says that the instance
 // could not be had at all, or that ctx ended it.
-func (p *program) takeImage(ctx context.Context, e *Engine, limits abi.Limits, data []wasm.DataSegment, fromStart bool) (*image, error) {
+func (p *program) takeImage(ctx context.Context, e *Engine, l *loadedCode, limits abi.Limits, data []wasm.DataSegment, fromStart bool) (*image, error) {
 	limits.Fuel = imageFuel
-	c := &call{module: &Module{engine: e, program: p, limits: limits}, ports: Ports{Fixed: &imageClock}, granted: slice, taking: true}
+	c := &call{module: &Module{engine: e, program: p, limits: limits}, code: l, ports: Ports{Fixed: &imageClock}, granted: slice, taking: true}
 	limited := &c.limited
 	limited.begin(ctx, c, imageTime)
 	defer limited.end()

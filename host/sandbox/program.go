@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/gofrs/flock"
 	"github.com/tetratelabs/wazero"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -16,9 +17,7 @@ import (
 )
 
 // program is what modules of the same code and limits share: the code, compiled
-// once, and the image that their instances begin from. It has a runtime of its own:
-// programs share no name space, and the cache entry of one can be dropped without
-// touching another's.
+// once, and the image that their instances begin from.
 type program struct {
 	profile Profile
 	// calls are the exports to call, in order, entry last; warm is what may be
@@ -28,21 +27,50 @@ type program struct {
 	globals []string
 	// notCarried says why there can be no image; "" if there can.
 	notCarried string
-
-	compiled wazero.CompiledModule
+	// begins is what queries begin from.
+	begins ImageInfo
 	// config is what each instance begins with; usesWASI tells whether it
 	// needs a world, of which worlds keeps those that are in no query.
 	config   wazero.ModuleConfig
 	usesWASI bool
 	worlds   sync.Pool
-	// image is nil if instances are made plainly.
-	image *image
 
 	// loaded is closed when the program is there or err says why not.
 	loaded chan struct{}
 	err    error
-	// users are the modules that have it; guarded by the engine's mu.
-	users int
+
+	// folder is where the code can be loaded from again, by one at a time; code is
+	// the digest of its cache entry. lasting says that it cannot.
+	folder  compiledFolder
+	entry   string
+	lasting bool
+	again   sync.Mutex
+
+	// What follows is guarded by the engine's mu. users are the modules that have
+	// the program, running the queries that are in it, and used is greater than of
+	// any that was asked earlier.
+	users, running int
+	used           int64
+	// code is nil while it is dropped, and held then keeps its entry of the cache.
+	code *loadedCode
+	held *flock.Flock
+}
+
+// loadedCode is what of a program takes memory.
+type loadedCode struct {
+	compiled wazero.CompiledModule
+	// image is nil if instances are made plainly.
+	image *image
+	// bytes is about what it takes.
+	bytes int64
+}
+
+func (l *loadedCode) free(e *Engine) error {
+	if l.image != nil {
+		e.memories.forget(l.image)
+		l.image.unmap()
+	}
+	return l.compiled.Close(context.Background())
 }
 
 // share returns the program of a key, which the first to ask for it loads. Whoever
@@ -98,55 +126,186 @@ func (e *Engine) unshare(key string, p *program) error {
 }
 
 func (p *program) free(e *Engine) error {
-	if p.image != nil {
-		e.memories.forget(p.image)
-		p.image.unmap()
+	e.mu.Lock()
+	code, held := p.code, p.held
+	p.code, p.held = nil, nil
+	if code != nil {
+		e.codeBytes -= code.bytes
 	}
-	if p.compiled == nil {
-		return nil
+	e.mu.Unlock()
+	var errs []error
+	if code != nil {
+		errs = append(errs, code.free(e))
 	}
-	return p.compiled.Close(context.Background())
+	if held != nil {
+		errs = append(errs, held.Unlock())
+	}
+	return errors.Join(errs...)
 }
 
-// open loads what was compiled into a folder.
-func (p *program) open(ctx context.Context, e *Engine, folder compiledFolder, a admitted) (err error) {
+// describe takes over what is known of a module without its code.
+func (p *program) describe(a admitted) {
 	p.profile, p.calls, p.warm, p.notCarried, p.usesWASI = a.Profile, a.Calls, a.Warm, a.NotCarried, a.UsesWASI
 	for n := range a.Globals {
 		p.globals = append(p.globals, meter.Global+strconv.Itoa(n))
 	}
-	remove, err := e.stage.put(folder)
-	if err != nil {
-		return fmt.Errorf("stage compiled module: %w", err)
-	}
-	defer remove()
-	if p.compiled, err = e.runtime.CompileModule(ctx, a.module); err != nil {
-		return notCompiled(err)
-	}
 	// An explicit source of chance: the engine's own is seeded per instance.
 	p.config = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader)
-	return nil
+}
+
+// open loads what was compiled into the program's folder, without an image.
+func (p *program) open(ctx context.Context, e *Engine, a admitted) (*loadedCode, error) {
+	bytes, remove, err := e.stage.put(p.folder)
+	if err != nil {
+		return nil, fmt.Errorf("stage compiled module: %w", err)
+	}
+	defer remove()
+	compiled, err := e.runtime.CompileModule(ctx, a.module)
+	if err != nil {
+		return nil, notCompiled(err)
+	}
+	return &loadedCode{compiled: compiled, bytes: bytes + int64(len(a.module))}, nil
+}
+
+// keep makes l the program's code.
+func (p *program) keep(e *Engine, l *loadedCode) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.uses++
+	p.code, p.used = l, e.uses
+	e.codeBytes += l.bytes
+}
+
+// begin has the program's queries begin from an image.
+func (l *loadedCode) begin(e *Engine, i *image) {
+	l.bytes += i.bytes()
+	if e.config.Images == ImagesMapped {
+		i.mapInto()
+	}
+	l.image = i
 }
 
 // prepareImage reads the image that the folder has, or takes it and keeps it there.
 // An image that cannot be kept is used all the same, and taken again next time. One of
 // the data alone, for what runs from its start, is never kept.
-func (p *program) prepareImage(ctx context.Context, e *Engine, folder compiledFolder, limits abi.Limits, data []wasm.DataSegment, fromStart bool) error {
+func (p *program) prepareImage(ctx context.Context, e *Engine, l *loadedCode, limits abi.Limits, data []wasm.DataSegment, fromStart bool) error {
 	var taken *image
 	if !fromStart {
-		taken, _ = folder.readImage(p, limits)
+		taken, _ = p.folder.readImage(p, limits)
 	}
 	if taken == nil {
 		var err error
-		if taken, err = p.takeImage(ctx, e, limits, data, fromStart); err != nil {
+		if taken, err = p.takeImage(ctx, e, l, limits, data, fromStart); err != nil {
 			return err
 		}
-		if !taken.passing && !fromStart {
-			_ = folder.writeImage(taken)
-		}
+		p.lasting = taken.passing || fromStart || p.folder.writeImage(taken) != nil
 	}
-	if e.config.Images == ImagesMapped {
-		taken.mapInto()
-	}
-	p.image = taken
+	p.begins = ImageInfo{Stage: taken.Stage, Bytes: taken.bytes(), Reason: taken.Reason}
+	l.begin(e, taken)
 	return nil
+}
+
+// use returns the program's code for a query, which ends with done. Code that was
+// dropped is loaded again.
+func (e *Engine) use(ctx context.Context, m *Module) (*loadedCode, error) {
+	p := m.program
+	e.mu.Lock()
+	p.running++
+	e.uses++
+	p.used = e.uses
+	code := p.code
+	e.mu.Unlock()
+	if code != nil {
+		return code, nil
+	}
+	code, err := e.loadAgain(ctx, m)
+	if err != nil {
+		e.done(p)
+		return nil, &abi.Error{Hand: m.name, Kind: abi.KindUnavailable, Text: "its code was dropped, because the code of other hands was used since, and cannot be loaded again from the compilation cache: load the hand anew", Err: err}
+	}
+	return code, nil
+}
+
+func (e *Engine) done(p *program) {
+	e.mu.Lock()
+	p.running--
+	e.mu.Unlock()
+}
+
+func (e *Engine) loadAgain(ctx context.Context, m *Module) (*loadedCode, error) {
+	p := m.program
+	p.again.Lock()
+	defer p.again.Unlock()
+	e.mu.Lock()
+	code := p.code
+	e.mu.Unlock()
+	if code != nil {
+		return code, nil
+	}
+	a, ok := p.folder.read()
+	if !ok {
+		return nil, fmt.Errorf("%s is not whole", p.folder.path)
+	}
+	code, err := p.open(ctx, e, a)
+	if err != nil {
+		return nil, err
+	}
+	if p.begins.Stage != StagePlain {
+		taken, err := p.folder.readImage(p, m.limits)
+		if err != nil {
+			return nil, errors.Join(err, code.free(e))
+		}
+		code.begin(e, taken)
+	}
+	p.keep(e, code)
+	e.mu.Lock()
+	held := p.held
+	p.held = nil
+	e.mu.Unlock()
+	_ = held.Unlock()
+	e.dropIdle()
+	return code, nil
+}
+
+// dropIdle drops code that no query is in, that asked for longest ago first, until
+// the rest is within the bound. What it drops can be loaded again: its entry of the
+// cache is there, and kept from eviction. What cannot be dropped stays.
+func (e *Engine) dropIdle() {
+	tried := map[*program]bool{}
+	for {
+		e.mu.Lock()
+		var idle *program
+		var key string
+		for k, p := range e.programs {
+			if p.code != nil && p.running == 0 && !p.lasting && !tried[p] && (idle == nil || p.used < idle.used) {
+				idle, key = p, k
+			}
+		}
+		if idle == nil || e.codeBytes <= e.config.CodeBytes {
+			e.mu.Unlock()
+			return
+		}
+		idle.users++
+		e.mu.Unlock()
+		tried[idle] = true
+		_ = e.drop(idle)
+		_ = e.unshare(key, idle)
+	}
+}
+
+func (e *Engine) drop(p *program) error {
+	lock, err := e.cache.acquire(p.entry)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	code := p.code
+	if p.running > 0 || code == nil || !p.folder.isThere(p.begins.Stage != StagePlain) {
+		e.mu.Unlock()
+		return lock.Unlock()
+	}
+	p.code, p.held = nil, lock
+	e.codeBytes -= code.bytes
+	e.mu.Unlock()
+	return code.free(e)
 }

@@ -121,7 +121,12 @@ func (m *Module) ask(ctx context.Context, encoded []byte, maxOutputTokens int, p
 	}
 	defer leave()
 
-	c := &call{module: m, ports: ports, query: encoded, maxOutputTokens: maxOutputTokens, granted: slice}
+	code, err := m.engine.use(ctx, m)
+	if err != nil {
+		return Result{}, err
+	}
+	defer m.engine.done(m.program)
+	c := &call{module: m, code: code, ports: ports, query: encoded, maxOutputTokens: maxOutputTokens, granted: slice}
 	began := time.Now()
 	err = c.run(ctx)
 	result := c.outcome(maxOutputTokens, err)
@@ -279,6 +284,7 @@ func (m *Module) busy(ctx context.Context, why string) error {
 // the guest.
 type call struct {
 	module *Module
+	code   *loadedCode
 	ports  Ports
 	query  []byte
 	memory linearMemory
@@ -318,7 +324,7 @@ func (c *call) run(ctx context.Context) error {
 	limited.begin(ctx, c, m.limits.Timeout)
 	defer limited.end()
 	c.begin()
-	c.memory.image = m.program.image
+	c.memory.image = c.code.image
 	defer c.memory.release()
 
 	if !c.takePlace(limited) {
@@ -334,8 +340,8 @@ func (c *call) run(ctx context.Context) error {
 	}
 	defer instance.Close(context.Background())
 	calls := m.program.calls
-	if m.program.image != nil {
-		calls = m.program.image.Calls
+	if c.code.image != nil {
+		calls = c.code.image.Calls
 		if err := c.resume(instance); err != nil {
 			return c.explain(ctx, limited, err)
 		}
@@ -392,14 +398,14 @@ func (c *call) instantiate(ctx context.Context) (instance api.Module, leave func
 	if p.usesWASI {
 		config, leave = c.enterWorld(ctx)
 	}
-	instance, err = c.module.engine.runtime.InstantiateModule(ctx, p.compiled, config)
+	instance, err = c.module.engine.runtime.InstantiateModule(ctx, c.code.compiled, config)
 	return instance, leave, err
 }
 
 // resume brings a new instance to where its image was taken. Its memory holds the
 // image already, as far as it reaches.
 func (c *call) resume(instance api.Module) error {
-	from := c.module.program.image
+	from := c.code.image
 	if from.Size > c.memory.size {
 		if !c.memory.begun {
 			return errors.New("image: the module has no memory")

@@ -39,6 +39,11 @@ type Config struct {
 	// CacheBytes bounds CacheDir; the modules not used for longest go first.
 	// Zero means 2 GiB.
 	CacheBytes int64
+	// CodeBytes bounds, about, what the code and the images of modules take in
+	// memory; those that no query is in and that were asked for longest ago are
+	// dropped, and loaded again from the cache when they are asked, which takes
+	// some ten milliseconds for a large one. Zero means 1 GiB.
+	CodeBytes int64
 	// InFlight bounds the queries that were begun and are not yet answered;
 	// zero means 64.
 	InFlight int
@@ -78,12 +83,17 @@ type Engine struct {
 	closed   bool
 	modules  map[*Module]struct{}
 	programs map[string]*program
+	// uses counts queries, codeBytes what the programs' code takes; guarded by mu.
+	uses, codeBytes int64
 }
 
 // New returns an engine. It fails only if the cache directory cannot be used.
 func New(config Config) (*Engine, error) {
 	if config.CacheBytes == 0 {
 		config.CacheBytes = 2 << 30
+	}
+	if config.CodeBytes == 0 {
+		config.CodeBytes = 1 << 30
 	}
 	if config.InFlight == 0 {
 		config.InFlight = 64
@@ -284,15 +294,26 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 		if err != nil {
 			return err
 		}
-		if err := p.open(ctx, e, folder, a); err != nil {
+		p.folder, p.entry = folder, code
+		p.describe(a)
+		loaded, err := p.open(ctx, e, a)
+		if err != nil {
 			return err
 		}
-		if e.config.Images == ImagesOff || p.notCarried != "" {
-			return nil
+		p.begins = ImageInfo{Stage: StagePlain, Reason: p.notCarried}
+		if e.config.Images != ImagesOff && p.notCarried == "" {
+			if err := p.prepareImage(ctx, e, loaded, m.limits, data, options.FromStart); err != nil {
+				return errors.Join(err, loaded.free(e))
+			}
 		}
-		return p.prepareImage(ctx, e, folder, m.limits, data, options.FromStart)
+		p.keep(e, loaded)
+		return nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	e.dropIdle()
+	return nil
 }
 
 // Close waits for the module's queries and frees it. Later queries fail with

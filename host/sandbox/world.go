@@ -108,7 +108,7 @@ const maxPassed = time.Second
 // fixed gives the guest the clock and the chance of Ports.Fixed.
 func (c *call) fixed(config wazero.ModuleConfig, ctx context.Context) wazero.ModuleConfig {
 	c.passed = 1 // a Go guest takes zero for a broken clock
-	if from := c.module.program.image; from != nil && !c.taking {
+	if from := c.code.image; from != nil && !c.taking {
 		c.passed = max(c.passed, from.Passed)
 	}
 	began := c.passed - 1
