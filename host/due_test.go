@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"runtime/metrics"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gloveboxhq/glovebox/compaction"
 	"github.com/gloveboxhq/glovebox/host"
 	"github.com/gloveboxhq/glovebox/host/llm"
 	"github.com/gloveboxhq/glovebox/host/llm/openai"
@@ -47,6 +49,8 @@ type dueModel struct {
 	// others; held is told of each that it holds.
 	hold int
 	held chan struct{}
+	// ended is told of each run of compaction that is over.
+	ended chan struct{}
 	// each, if not nil, is called with each answer. forgetful says that there is
 	// nothing to remember.
 	each      func()
@@ -55,7 +59,7 @@ type dueModel struct {
 
 func newDueModel(t testing.TB) *dueModel {
 	t.Helper()
-	m := &dueModel{answered: map[string]int{}, hold: -1, held: make(chan struct{}, 1024)}
+	m := &dueModel{answered: map[string]int{}, hold: -1, held: make(chan struct{}, 1024), ended: make(chan struct{}, 100_000)}
 	// One that keeps nothing of what it is sent: memory is measured.
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var sent openaitest.Request
@@ -240,6 +244,7 @@ func (p *duePlace) open(t testing.TB, data string, model *dueModel) *host.Host {
 	t.Helper()
 	config := p.config
 	config.Data, config.LLM = data, model
+	config.OnCompaction = func(compaction.Report) { model.ended <- struct{}{} }
 	h, err := host.New(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +387,18 @@ func TestManyDueAtOnce(t *testing.T) {
 						t.Errorf("a turn beside it: %+v, %v", answer, err)
 					}
 					if end == "killed" {
-						data = killed(t, data)
+						// What was answered is committed; a kill before that costs one more
+						// call. Dreams begin one when the one before is.
+						for range map[bool]int{false: len(p.sessions) / 2}[dreams] {
+							<-model.ended
+						}
+						// What is committed at one instant is what a kill leaves; files that
+						// are copied one after the other need not be of one instant.
+						left := t.TempDir()
+						if err := h.Store().(*sqlite.Store).Backup(t.Context(), filepath.Join(left, "glovebox.db")); err != nil {
+							t.Fatal(err)
+						}
+						data = left
 					}
 					began := time.Now()
 					if err := h.Close(); err != nil {
