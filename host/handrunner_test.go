@@ -64,10 +64,11 @@ func TestHandRunner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fromStart := false
 	ask := func(lines ...string) conformance.Outcome {
 		t.Helper()
 		query := fmt.Appendf(nil, `{"prompt":%q,"from":"2026-03-23T00:00:00Z","to":"2026-03-24T00:00:00Z","now":"2026-03-24T08:00:00Z","timezone":"UTC","max_output_tokens":100}`, strings.Join(lines, "\n"))
-		o, err := run(t.Context(), conformance.Ask{Query: query, Now: monday, Seed: 1})
+		o, err := run(t.Context(), conformance.Ask{Query: query, Now: monday, Seed: 1, FromStart: fromStart})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,6 +81,13 @@ func TestHandRunner(t *testing.T) {
 	again := ask("read a.txt", "kv-get k", "kv-set k v", "kv-get k", "get "+server.URL+"/x")
 	if again.ReplyDigest != first.ReplyDigest || again.Cost.Fuel != first.Cost.Fuel || first.Cost.Calls != 5 || first.Cost.Fuel == 0 {
 		t.Errorf("%q, and then %q; %+v", first.Reply, again.Reply, again.Cost)
+	}
+	fromStart = true
+	started := ask("read a.txt", "kv-get k", "kv-set k v", "kv-get k", "get "+server.URL+"/x")
+	fromStart = false
+	// Go's runtime takes over a million units to begin.
+	if started.ReplyDigest != first.ReplyDigest || started.Cost.Fuel < first.Cost.Fuel+1_000_000 {
+		t.Errorf("from its start it answers %q; %+v, from its image %+v", started.Reply, started.Cost, first.Cost)
 	}
 	if other := ask("get "+server.URL+"/y", "post "+server.URL+"/x a", "post "+server.URL+"/x b"); other.Reply != "200 - answer 2\n200 - answer 3\n200 - answer 4" {
 		t.Errorf("%q", other.Reply)

@@ -120,6 +120,8 @@ type HandInfo struct {
 	Permissions []HandPermission
 	// Limits are those in force.
 	Limits abi.Limits
+	// Image tells what queries begin from; zero for a hand that is not asked.
+	Image sandbox.ImageInfo
 	// Prompts are what the operator lets the model have the hand asked, by name;
 	// FreePrompts says that it may ask in its own words.
 	Prompts     map[string]string
@@ -271,7 +273,7 @@ func (h *Host) Hands() []HandInfo {
 			Name: name, Version: k.Version(), Digest: k.Module().Digest(), Bundled: k.Bundled(),
 			Description: k.Description(), Users: slices.Clone(k.users),
 			Files: k.Grant().Files, KV: k.Grant().KV, LLM: k.Grant().LLM,
-			Permissions: slices.Clone(k.asks), Limits: k.Module().Limits(),
+			Permissions: slices.Clone(k.asks), Limits: k.Module().Limits(), Image: k.Module().Image(),
 			Prompts: maps.Clone(k.terms.config.Prompts), FreePrompts: k.terms.config.FreePrompts,
 		}
 		if signer, ok := k.Signer(); ok {

@@ -169,6 +169,9 @@ func TestKit(t *testing.T) {
 			}
 			return conformance.Outcome{Reply: fmt.Sprint(ask.Seed)}
 		}, `normal: with other random numbers before the query, it answers "1" and then "7919"`},
+		"a coin before": {func(ask conformance.Ask) conformance.Outcome {
+			return conformance.Outcome{Reply: fmt.Sprint(!ask.FromStart || ask.Seed%2 == 1)}
+		}, `with other random numbers before the query, it answers "true" and then "false"`},
 		"its image": {func(ask conformance.Ask) conformance.Outcome {
 			return conformance.Outcome{Reply: fmt.Sprint(!ask.FromStart)}
 		}, `normal: beginning from its image it answers "true", and "false" where all runs in the query`},
@@ -247,6 +250,12 @@ func TestSampleFaults(t *testing.T) {
 		if !strings.Contains(faults, want) {
 			t.Errorf("no %q in\n%s", want, faults)
 		}
+	}
+	report, err = sample.Check(t.Context(), model(func(ask conformance.Ask) conformance.Outcome {
+		return conformance.Outcome{Reply: map[bool]string{false: "a", true: "b"}[ask.FromStart]}
+	}).run)
+	if faults := faultsOf(t, report); err != nil || len(faults) == 0 || faults[0] != `reply: without an image, it answers "b", 1 bytes, not "a", 1 bytes` {
+		t.Errorf("%v: %q", err, faults)
 	}
 	report, err = sample.Check(t.Context(), model(func(conformance.Ask) conformance.Outcome {
 		return conformance.Outcome{Kind: abi.KindTrap, Text: "trapped"}

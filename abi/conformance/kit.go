@@ -196,16 +196,21 @@ var (
 	anotherNow = time.Date(2031, 11, 5, 21, 43, 11, 7, time.UTC)
 )
 
-const fixedSeed, anotherSeed = 1, 7919
+const (
+	fixedSeed   uint64 = 1
+	anotherSeed uint64 = 7919
+)
 
 // ask asks every query, each three times or four.
 func (k Kit) ask(ctx context.Context, run Runner, config map[string]any, add func(Check) bool) error {
 	before := map[string]Outcome{}
-	for _, q := range k.queries {
+	for n, q := range k.queries {
 		encoded, err := q.encode(k.base, config)
 		if err != nil {
 			return err
 		}
+		// What has few values is drawn the same now and then: not for all queries.
+		anotherSeed := anotherSeed + uint64(n)
 		at := func(now time.Time, seed uint64, fromStart bool) (Outcome, error) {
 			o, err := run(ctx, Ask{Query: encoded, Now: now, Seed: seed, FromStart: fromStart})
 			if err != nil {
@@ -234,7 +239,7 @@ func (k Kit) ask(ctx context.Context, run Runner, config map[string]any, add fun
 			case !same(first, again):
 				row.Faults = append(row.Faults, "asked twice with the same clock and the same random numbers, it answers "+differently(first, again))
 			case !same(first, elsewhere):
-				fault, err := whyElsewhere(first, elsewhere, at)
+				fault, err := whyElsewhere(first, elsewhere, anotherSeed, at)
 				if err != nil {
 					return err
 				}
@@ -253,7 +258,7 @@ func (k Kit) ask(ctx context.Context, run Runner, config map[string]any, add fun
 // whyElsewhere says why a hand answers another thing from its start, with another clock
 // and other random numbers, than at first: for what it draws in the query, for what it
 // drew before, or for what else it did before.
-func whyElsewhere(first, elsewhere Outcome, at func(now time.Time, seed uint64, fromStart bool) (Outcome, error)) (string, error) {
+func whyElsewhere(first, elsewhere Outcome, anotherSeed uint64, at func(now time.Time, seed uint64, fromStart bool) (Outcome, error)) (string, error) {
 	drawn, err := at(anotherNow, anotherSeed, false)
 	if err != nil {
 		return "", err

@@ -80,6 +80,35 @@ func (i imageSummary) String() string {
 	return "yes"
 }
 
+// beginning tells what the queries of a loaded module begin from.
+type beginning struct {
+	Stage sandbox.Stage `json:"stage"`
+	// Bytes counts what of the memory is in place.
+	Bytes  int64  `json:"bytes"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func beginningOf(i sandbox.ImageInfo) *beginning {
+	if i.Stage == "" {
+		return nil
+	}
+	return &beginning{i.Stage, i.Bytes, i.Reason}
+}
+
+// String is how a query begins.
+func (b beginning) String() string {
+	text := map[sandbox.Stage]string{
+		sandbox.StagePlain: "from nothing", sandbox.StageData: "with its data alone", sandbox.StageInitialised: "initialised", sandbox.StageWarmed: "warmed up",
+	}[b.Stage]
+	if b.Stage == sandbox.StageInitialised && b.Reason != "" {
+		text += ", not warmed up"
+	}
+	if b.Reason != "" {
+		text += ": " + b.Reason
+	}
+	return text
+}
+
 type permission struct {
 	Capability abi.Capability `json:"capability"`
 	Reason     string         `json:"reason,omitempty"`
@@ -323,19 +352,21 @@ func listed(names []string) string {
 
 // queryResult is what hand query prints.
 type queryResult struct {
-	Hand        string      `json:"hand"`
-	OK          bool        `json:"ok"`
-	Text        string      `json:"text"`
-	Framed      string      `json:"framed"`
-	Tokens      int         `json:"tokens"`
-	Cut         bool        `json:"cut"`
-	Ms          float64     `json:"ms"`
-	Fuel        int64       `json:"fuel"`
-	MemoryBytes int64       `json:"memory_bytes"`
-	Calls       int         `json:"calls"`
-	Log         []string    `json:"log"`
-	LogDropped  int         `json:"log_dropped,omitempty"`
-	Error       *queryError `json:"error,omitempty"`
+	Hand        string   `json:"hand"`
+	OK          bool     `json:"ok"`
+	Text        string   `json:"text"`
+	Framed      string   `json:"framed"`
+	Tokens      int      `json:"tokens"`
+	Cut         bool     `json:"cut"`
+	Ms          float64  `json:"ms"`
+	Fuel        int64    `json:"fuel"`
+	MemoryBytes int64    `json:"memory_bytes"`
+	Calls       int      `json:"calls"`
+	Log         []string `json:"log"`
+	LogDropped  int      `json:"log_dropped,omitempty"`
+	// Image is absent if the hand is not loaded.
+	Image *beginning  `json:"image,omitempty"`
+	Error *queryError `json:"error,omitempty"`
 }
 
 type queryError struct {
@@ -421,7 +452,7 @@ func (a *app) handQuery() *cobra.Command {
 			if c.Context().Err() != nil {
 				return c.Context().Err()
 			}
-			return a.reportQuery(queryResult{Hand: q.Hand}, result, err)
+			return a.reportQuery(queryResult{Hand: q.Hand, Image: beginningIn(h, q.Hand)}, result, err)
 		},
 	}
 	flags := c.Flags()
@@ -616,6 +647,17 @@ func nameOf(module []byte, reference string) string {
 	return name
 }
 
+// beginningIn is what the queries of one of a host's hands begin from; nil if it is not
+// loaded.
+func beginningIn(h *host.Host, name string) *beginning {
+	for _, info := range h.Hands() {
+		if info.Name == name {
+			return beginningOf(info.Image)
+		}
+	}
+	return nil
+}
+
 func (a *app) reportQuery(out queryResult, result sandbox.Result, err error) error {
 	out.OK = err == nil
 	out.Text, out.Framed, out.Tokens = boundary.Neutral(result.Reply), result.Reply.Render(), result.Reply.Tokens()
@@ -652,10 +694,14 @@ func (a *app) reportQuery(out queryResult, result sandbox.Result, err error) err
 	}
 	if out.Text == "" {
 		a.printf("(nothing to say)\n")
-		return nil
+	} else {
+		a.printf("%s\n", out.Framed)
 	}
-	a.printf("%s\n", out.Framed)
-	fmt.Fprintf(a.stderr, "%d tokens in %.1f ms\n", out.Tokens, out.Ms)
+	fmt.Fprintf(a.stderr, "%d tokens in %.1f ms", out.Tokens, out.Ms)
+	if out.Image != nil {
+		fmt.Fprintf(a.stderr, ", begun %s", out.Image)
+	}
+	fmt.Fprintln(a.stderr)
 	return nil
 }
 

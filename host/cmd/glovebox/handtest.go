@@ -25,10 +25,12 @@ import (
 
 // tested is what hand test prints.
 type tested struct {
-	File   string       `json:"file"`
-	Hand   string       `json:"hand"`
-	Digest string       `json:"digest"`
-	Bytes  int          `json:"bytes"`
+	File   string `json:"file"`
+	Hand   string `json:"hand"`
+	Digest string `json:"digest"`
+	Bytes  int    `json:"bytes"`
+	// Image is absent if the module is not loaded.
+	Image  *beginning   `json:"image,omitempty"`
 	Passed bool         `json:"passed"`
 	Checks []testedRow  `json:"checks"`
 	Limits testedLimits `json:"limits"`
@@ -126,9 +128,9 @@ func (t *handTester) run(ctx context.Context) (passed bool, err error) {
 	}
 	var report conformance.Report
 	if t.sample {
-		report, err = t.checkSample(ctx, module)
+		report, shown.Image, err = t.checkSample(ctx, module)
 	} else {
-		report, err = t.checkHand(ctx, module, shown.Hand)
+		report, shown.Image, err = t.checkHand(ctx, module, shown.Hand)
 	}
 	if err != nil {
 		return false, err
@@ -141,18 +143,18 @@ func (t *handTester) run(ctx context.Context) (passed bool, err error) {
 	return shown.Passed, nil
 }
 
-func (t *handTester) checkHand(ctx context.Context, module []byte, name string) (conformance.Report, error) {
+func (t *handTester) checkHand(ctx context.Context, module []byte, name string) (report conformance.Report, image *beginning, err error) {
 	kit, err := conformance.ReadKit(vectors.Files)
 	if err != nil {
-		return conformance.Report{}, err
+		return report, nil, err
 	}
 	values, err := setValues(module, t.values)
 	if err != nil {
-		return conformance.Report{}, err
+		return report, nil, err
 	}
 	// What is wrong with the command line is no fault of the hand.
 	if _, err := t.granted.config(); err != nil {
-		return conformance.Report{}, err
+		return report, nil, err
 	}
 	outline, err := sandbox.Inspect(module)
 	if err != nil {
@@ -179,9 +181,11 @@ func (t *handTester) checkHand(ctx context.Context, module []byte, name string) 
 		if err != nil {
 			return nil, nil, errors.Join(err, h.Close(), free())
 		}
+		image = beginningIn(h, name)
 		return run, func() error { return errors.Join(h.Close(), free()) }, nil
 	}
-	return kit.Check(ctx, hand)
+	report, err = kit.Check(ctx, hand)
+	return report, image, err
 }
 
 // withFlags says which flags would grant what a module imports and was not granted.
@@ -211,31 +215,31 @@ func withFlags(err error, outline sandbox.Outline) error {
 
 // checkSample gives the module every capability: each case decides what of it there
 // is.
-func (t *handTester) checkSample(ctx context.Context, module []byte) (conformance.Report, error) {
+func (t *handTester) checkSample(ctx context.Context, module []byte) (conformance.Report, *beginning, error) {
 	sample, err := conformance.ReadSample(vectors.Files)
 	if err != nil {
-		return conformance.Report{}, err
+		return conformance.Report{}, nil, err
 	}
 	compiler, err := registry.Self()
 	if err != nil {
-		return conformance.Report{}, err
+		return conformance.Report{}, nil, err
 	}
 	engine, err := sandbox.New(sandbox.Config{Compiler: compiler})
 	if err != nil {
-		return conformance.Report{}, err
+		return conformance.Report{}, nil, err
 	}
 	options := sandbox.Options{Name: "sample", Limits: abi.Limits{Timeout: t.timeout}, Granted: abi.Capabilities()}
 	loaded, err := engine.Load(ctx, module, options)
 	if err != nil {
-		return conformance.Report{}, errors.Join(err, engine.Close())
+		return conformance.Report{}, nil, errors.Join(err, engine.Close())
 	}
 	options.FromStart = true
 	fromStart, err := engine.Load(ctx, module, options)
 	if err != nil {
-		return conformance.Report{}, errors.Join(err, engine.Close())
+		return conformance.Report{}, nil, errors.Join(err, engine.Close())
 	}
 	report, err := sample.Check(ctx, handtest.Runner(loaded, fromStart, nil))
-	return report, errors.Join(err, engine.Close())
+	return report, beginningOf(loaded.Image()), errors.Join(err, engine.Close())
 }
 
 // add takes a report in, with what the hand's author wrote made harmless to a
@@ -264,7 +268,11 @@ func onOneLine(text string) string {
 }
 
 func (t *handTester) print(s tested) {
-	t.printf("%s  %s, %.1f KiB\n\n", s.Hand, s.Digest[:len("sha256:")+12], float64(s.Bytes)/1024)
+	t.printf("%s  %s, %.1f KiB\n", s.Hand, s.Digest[:len("sha256:")+12], float64(s.Bytes)/1024)
+	if s.Image != nil {
+		t.printf("each query begins %s\n", s.Image)
+	}
+	t.printf("\n")
 	rows := s.Checks
 	if t.sample {
 		rows = slices.DeleteFunc(slices.Clone(rows), func(r testedRow) bool { return r.Passed })

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
 )
 
@@ -66,6 +67,7 @@ var broken = map[string]struct {
 	"traps-on-empty-window": {checks: []string{"empty-window"}, words: "trapped: integer divide by zero"},
 	"polite-failure":        {},
 	"sets-table":            {},
+	"logs-early":            {},
 }
 
 func failsBrokenHands(t *testing.T, program string) {
@@ -77,6 +79,9 @@ func failsBrokenHands(t *testing.T, program string) {
 	for name, want := range broken {
 		t.Run(name, func(t *testing.T) {
 			seen, code := handTested(t, program, cache, filepath.Join(brokenDir, name+".wasm"))
+			if asked := slices.ContainsFunc(seen.Checks, func(r testedRow) bool { return r.Cost != nil }); asked != (seen.Image != nil) {
+				t.Errorf("it is asked: %t, and each query begins %v", asked, seen.Image)
+			}
 			if passes := len(want.checks) == 0; seen.Passed != passes || (code == 0) != passes {
 				t.Errorf("passed: %t, exit code %d", seen.Passed, code)
 			}
@@ -168,7 +173,7 @@ func printsAsDocumented(t *testing.T, program string) {
 	if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !strings.Contains(string(output), block) {
 		t.Errorf("%v: no %q in\n%s", err, block, output)
 	}
-	for _, want := range []string{"\nok    normal\n", "tokens  bytes", "0.1 MiB", "30000  10000000000  64.0 MiB  10000", "\n23 checks, 2 failed\n"} {
+	for _, want := range []string{"\neach query begins initialised\n\nok    module\n", "\nok    normal\n", "tokens  bytes", "0.1 MiB", "30000  10000000000  64.0 MiB  10000", "\n23 checks, 2 failed\n"} {
 		if !strings.Contains(string(output), want) {
 			t.Errorf("no %q in\n%s", want, output)
 		}
@@ -235,8 +240,8 @@ func checksSamples(t *testing.T, program string) {
 		t.Fatal(err)
 	}
 	cache := t.TempDir()
-	if seen, code := handTested(t, program, cache, "--sample", file); !seen.Passed || code != 0 || len(seen.Checks) < 150 {
-		t.Errorf("exit code %d, %d checks", code, len(seen.Checks))
+	if seen, code := handTested(t, program, cache, "--sample", file); !seen.Passed || code != 0 || len(seen.Checks) < 150 || seen.Image == nil || seen.Image.Stage != sandbox.StageWarmed {
+		t.Errorf("exit code %d, %d checks, %+v", code, len(seen.Checks), seen.Image)
 	}
 	seen, code := handTested(t, program, cache, "--sample", filepath.Join(brokenDir, "not-text.wasm"))
 	if seen.Passed || code != exitFailed || seen.Checks[1].Passed || !strings.Contains(seen.Checks[1].Faults[0], `, 2 bytes, not "hello"`) {
