@@ -58,6 +58,8 @@ type setup struct {
 	// cache is a directory that keeps compiled modules between processes. If
 	// it is "", Glovebox makes one of its own and the peers have none.
 	cache string
+	// codeBytes bounds what Glovebox keeps of idle hands; zero means its default.
+	codeBytes int64
 	// atOnce is how many queries of one hand may be in flight; zero means the
 	// default. Only Glovebox bounds them.
 	atOnce int
@@ -158,7 +160,7 @@ func openGlovebox(images sandbox.Images) func(context.Context, setup) (box, erro
 }
 
 func gloveboxBox(images sandbox.Images, s setup) (box, error) {
-	engine, err := sandbox.New(sandbox.Config{CacheDir: s.cache, Images: images})
+	engine, err := sandbox.New(sandbox.Config{CacheDir: s.cache, Images: images, CodeBytes: s.codeBytes})
 	if err != nil {
 		return box{}, err
 	}

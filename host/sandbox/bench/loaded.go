@@ -15,8 +15,11 @@ import (
 	"github.com/gloveboxhq/glovebox/host/sandbox/wasm"
 )
 
-// variants are how the hands differ that are loaded at once.
-var variants = []string{"name", "manifest", "code"}
+// variants are how the hands differ that are loaded at once; dropped is code too, of
+// which the host keeps none that is idle.
+var variants = []string{"name", "manifest", "code", dropped}
+
+const dropped = "code, dropped"
 
 // vary returns the i-th hand of a variant: the same bytes, a custom section of
 // its own, or also a function of its own, which nothing calls.
@@ -28,7 +31,7 @@ func vary(module []byte, variant string, i int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if variant == "code" {
+	if variant == "code" || variant == dropped {
 		if err := addFunction(m, int64(i)); err != nil {
 			return nil, err
 		}
@@ -86,7 +89,11 @@ func loadMany(ctx context.Context, t task) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, err := h.open(ctx, setup{cache: t.Cache})
+	s := setup{cache: t.Cache}
+	if t.Variant == dropped {
+		s.codeBytes = 1
+	}
+	box, err := h.open(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +162,7 @@ func printLoaded(ctx context.Context, w io.Writer, o options) error {
 		}
 		for _, h := range hostsNamed("glovebox", "wazero", "extism", "wapc") {
 			for _, v := range variants {
-				if h.name != hosts[0].name && (v == "manifest" || l.name != "c" && l.name != "go") {
+				if h.name != hosts[0].name && (v == "manifest" || v == dropped || l.name != "c" && l.name != "go") {
 					continue
 				}
 				if err := inFolder(ctx, l, h, func(t task) error {
