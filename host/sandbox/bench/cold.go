@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 )
 
@@ -13,11 +12,7 @@ func init() { tasks["cold"] = answerFirst }
 // answerFirst opens a host, loads a hand and has it answer once, and returns how
 // long that took.
 func answerFirst(ctx context.Context, t task) (any, error) {
-	h, err := hostNamed(t.Host)
-	if err != nil {
-		return nil, err
-	}
-	module, err := os.ReadFile(t.Module)
+	h, module, err := t.read()
 	if err != nil {
 		return nil, err
 	}

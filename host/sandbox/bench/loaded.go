@@ -81,11 +81,7 @@ func init() { tasks["loaded"] = loadMany }
 
 // loadMany loads as many hands as it is told, or as many as loadTime allows.
 func loadMany(ctx context.Context, t task) (any, error) {
-	h, err := hostNamed(t.Host)
-	if err != nil {
-		return nil, err
-	}
-	module, err := os.ReadFile(t.Module)
+	h, module, err := t.read()
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 )
 
 // liveSteps are how many instances of a hand live at the moments at which
@@ -28,11 +27,7 @@ func (m liveMemory) each(step int) resident {
 func init() { tasks["memory"] = holdInstances }
 
 func holdInstances(ctx context.Context, t task) (any, error) {
-	h, err := hostNamed(t.Host)
-	if err != nil {
-		return nil, err
-	}
-	module, err := os.ReadFile(t.Module)
+	h, module, err := t.read()
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,16 @@ type task struct {
 	Profile string
 }
 
+// read finds the task's host and reads its hand.
+func (t task) read() (host, []byte, error) {
+	h, err := hostNamed(t.Host)
+	if err != nil {
+		return h, nil, err
+	}
+	module, err := os.ReadFile(t.Module)
+	return h, module, err
+}
+
 // tasks are what doTask knows, by kind.
 var tasks = map[string]func(ctx context.Context, t task) (outcome any, err error){}
 
