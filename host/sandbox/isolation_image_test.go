@@ -417,3 +417,76 @@ func TestIsolationOfImagesFromQueries(t *testing.T) {
 		})
 	}
 }
+
+// A module can be loaded beside itself so that its queries run from its start, as they do
+// without images: of the same code, and whichever comes first.
+func TestModulesFromTheirStart(t *testing.T) {
+	module, err := assemble(t.Context(), `(module
+  (import "wasi_snapshot_preview1" "random_get" (func $random_get (param i32 i32) (result i32)))
+  (import "glovebox" "reply" (func $reply (param i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 8) "cold")
+  (func (export "_initialize")
+    (drop (call $random_get (i32.const 0) (i32.const 8)))
+    (i64.store (i32.const 0) (i64.add (i64.const 0x6161616161616161) (i64.and (i64.load (i32.const 0)) (i64.const 0x0f0f0f0f0f0f0f0f)))))
+  (func (export "glovebox_warm_v1") (i32.store (i32.const 8) (i32.const 0x6d726177)))
+  (func (export "glovebox_query_v1") (result i32) (call $reply (i32.const 0) (i32.const 12))))`)
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	load := func(engine *sandbox.Engine, fromStart bool) *sandbox.Module {
+		t.Helper()
+		loaded, err := engine.Load(t.Context(), module, sandbox.Options{Name: "drawn", FromStart: fromStart})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return loaded
+	}
+	ask := func(loaded *sandbox.Module, seed uint64) (reply string, fuel int64) {
+		t.Helper()
+		r, err := loaded.Query(t.Context(), abi.Query{}, sandbox.Ports{Fixed: &sandbox.Fixed{Now: time.Unix(1_800_000_000, 0), Seed: seed}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return boundary.Neutral(r.Reply), r.Fuel
+	}
+	plain := load(newEngine(t, sandbox.Config{Images: sandbox.ImagesOff}), false)
+	for _, way := range ways[:2] {
+		for _, first := range []bool{false, true} {
+			config := sandbox.Config{Images: way.images, CacheDir: t.TempDir()}
+			engine := newEngine(t, config)
+			loaded := map[bool]*sandbox.Module{first: load(engine, first)}
+			loaded[!first] = load(engine, !first)
+			if i, s := loaded[false].Image(), loaded[true].Image(); i.Stage != sandbox.StageWarmed || s.Stage != sandbox.StageData || s.Reason != "" {
+				t.Errorf("%s: one begins from %+v, and from its start from %+v", way.name, i, s)
+			}
+			before, _ := ask(loaded[false], 1)
+			if again, _ := ask(loaded[false], 2); again != before || !strings.HasSuffix(before, "warm") {
+				t.Errorf("%s: from its image it answers %q and %q", way.name, before, again)
+			}
+			// What frees one leaves the other its code.
+			if err := loaded[false].Close(); err != nil {
+				t.Error(err)
+			}
+			drawn := map[string]bool{}
+			for seed := range uint64(3) {
+				reply, fuel := ask(loaded[true], seed)
+				if without, took := ask(plain, seed); reply != without || fuel != took || !strings.HasSuffix(reply, "cold") {
+					t.Errorf("%s: from its start it answers %q with %d units; without images %q with %d", way.name, reply, fuel, without, took)
+				}
+				drawn[reply] = true
+			}
+			if len(drawn) != 3 {
+				t.Errorf("%s: with 3 seeds it answers %v", way.name, drawn)
+			}
+			if seals, err := filepath.Glob(filepath.Join(config.CacheDir, "*", "*", "seal")); err != nil || len(seals) != 1 {
+				t.Errorf("%s: it is kept as %v, %v", way.name, seals, err)
+			}
+			if i := load(newEngine(t, config), false).Image(); i.Stage != sandbox.StageWarmed {
+				t.Errorf("%s: what is kept is %+v", way.name, i)
+			}
+		}
+	}
+}
