@@ -201,7 +201,7 @@ const (
 	anotherSeed uint64 = 7919
 )
 
-// ask asks every query, each three times or four.
+// ask asks every query, each three times, and more often what answers differently.
 func (k Kit) ask(ctx context.Context, run Runner, config map[string]any, add func(Check) bool) error {
 	before := map[string]Outcome{}
 	for n, q := range k.queries {

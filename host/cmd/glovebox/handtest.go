@@ -78,7 +78,8 @@ func (a *app) handTest() *cobra.Command {
 		Use:   "test FILE.wasm|bundled:NAME",
 		Short: "Check that a hand keeps the contract, and show what it costs",
 		Long: "Check that a hand keeps the contract, and show what it costs.\n\nThe module is held against its manifest and then asked the published queries, each several times: under the same\n" +
-			"clock and random numbers, and under others. It needs the grants and values that it would be used with.",
+			"clock and random numbers, and under others, which reach what it does before the query too. It needs the grants\n" +
+			"and values that it would be used with.",
 		Example: "  glovebox hand test hand.wasm\n  glovebox hand test hand.wasm --files docs=testdata --grant kv --set project=demo --watch",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
