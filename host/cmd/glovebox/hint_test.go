@@ -20,9 +20,12 @@ func TestADatabaseOfAnOlderVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	for _, s := range []string{ // schema 6 taken back
-		"DROP INDEX messages_transcript", "ALTER TABLE messages DROP COLUMN transcript",
-		"DROP INDEX sessions_name", "ALTER TABLE sessions DROP COLUMN name", "ALTER TABLE sessions DROP COLUMN placed", "PRAGMA user_version = 5",
+	for _, s := range []string{ // schema 7 taken back
+		"DROP INDEX sessions_due_user", "DROP TABLE pending_runs",
+		`CREATE TABLE pending_runs (
+			session_id BLOB NOT NULL REFERENCES sessions (id), trigger TEXT NOT NULL, exchanges INTEGER NOT NULL, begun_at INTEGER NOT NULL,
+			PRIMARY KEY (session_id, trigger)
+		) STRICT, WITHOUT ROWID`, "PRAGMA user_version = 6",
 	} {
 		if _, err := db.ExecContext(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -32,7 +35,7 @@ func TestADatabaseOfAnOlderVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, errs := glovebox("session", "list")
-	if code != exitFailed || !strings.Contains(errs, "it has schema 5, this version needs") || !strings.Contains(errs, "hint: glovebox doctor --repair") || strings.Contains(errs, "make the directory writable") {
+	if code != exitFailed || !strings.Contains(errs, "it has schema 6, this version needs") || !strings.Contains(errs, "hint: glovebox doctor --repair") || strings.Contains(errs, "make the directory writable") {
 		t.Errorf("list ended with %d: %s", code, errs)
 	}
 	if code, out, errs := glovebox("doctor", "--repair"); code != 0 {
