@@ -78,6 +78,12 @@ type Engine struct {
 	memory   atomic.Int64
 	memories memoryPool
 
+	// work are the loads that run and the modules that are being closed: Close waits
+	// for them. None begins once closed is set; closing then ends the loads.
+	work    sync.WaitGroup
+	closing context.Context
+	close   context.CancelFunc
+
 	mu sync.Mutex
 	// closed, modules and programs are guarded by mu.
 	closed   bool
@@ -114,6 +120,7 @@ func New(config Config) (*Engine, error) {
 		modules:  map[*Module]struct{}{},
 		programs: map[string]*program{},
 	}
+	e.closing, e.close = context.WithCancel(context.Background())
 	if config.CacheDir == "" {
 		var err error
 		if e.ownCache, err = os.MkdirTemp("", "glovebox-cache-"); err != nil {
@@ -150,8 +157,8 @@ func (e *Engine) boot(ctx context.Context) (err error) {
 	return instantiateHostModules(ctx, e.runtime)
 }
 
-// Close waits for the queries that run and frees all modules. Later calls fail
-// with abi.KindHostClosed.
+// Close ends the loads that run, waits for the queries, and frees all modules. Later
+// calls, and the loads, fail with abi.KindHostClosed.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -162,6 +169,8 @@ func (e *Engine) Close() error {
 	modules := e.modules
 	e.modules = nil
 	e.mu.Unlock()
+	e.close()
+	e.work.Wait()
 
 	var errs []error
 	for m := range modules {
@@ -248,8 +257,23 @@ func (e *Engine) Load(ctx context.Context, module []byte, options Options) (*Mod
 	if err != nil {
 		return fail(abi.KindBadModule, "unusable limits", err)
 	}
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return fail(abi.KindHostClosed, "", nil)
+	}
+	e.work.Add(1)
+	e.mu.Unlock()
+	defer e.work.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.closing, cancel)()
+
 	m := &Module{engine: e, name: options.Name, source: source, limits: limits, modelTokens: options.ModelTokens, slots: semaphore.NewWeighted(int64(limits.Concurrent))}
 	if err := m.load(ctx, module, options); err != nil {
+		if e.closing.Err() != nil {
+			return fail(abi.KindHostClosed, "", err)
+		}
 		if refusal, ok := errors.AsType[*abi.Error](err); ok {
 			refusal.Hand = options.Name
 			return nil, refusal
@@ -323,10 +347,14 @@ func (m *Module) Close() error {
 	e.mu.Lock()
 	_, open := e.modules[m]
 	delete(e.modules, m)
+	if open {
+		e.work.Add(1)
+	}
 	e.mu.Unlock()
 	if !open {
 		return nil
 	}
+	defer e.work.Done()
 	m.queries.Wait()
 	return m.free()
 }
