@@ -186,13 +186,13 @@ func (s *Store) append(ctx context.Context, what string, user memory.UserID, ses
 		}
 		return nil
 	})
-	if a.isSettled() {
+	if !s.appends.remove(a) {
+		// Who has it in hand says what comes of it, though ctx may be done: nobody is
+		// told of a failure whose messages are stored.
+		<-a.settled
 		if err = a.err; err != nil {
 			err = s.failed(ctx, what, err)
 		}
-	} else {
-		// Whether it is stored is open, if somebody has it in hand.
-		s.appends.remove(a)
 	}
 	if err != nil {
 		return nil, err
@@ -240,10 +240,16 @@ func (q *appendQueue) add(a *appending) {
 	q.all = append(q.all, a)
 }
 
-func (q *appendQueue) remove(a *appending) {
+// remove reports false if somebody took a, and settles it.
+func (q *appendQueue) remove(a *appending) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.all = slices.DeleteFunc(q.all, func(other *appending) bool { return other == a })
+	i := slices.Index(q.all, a)
+	if i < 0 {
+		return false
+	}
+	q.all = slices.Delete(q.all, i, i+1)
+	return true
 }
 
 // next takes those that are stored together.

@@ -136,3 +136,78 @@ func TestAppendsThatWaitTogether(t *testing.T) {
 		}
 	}
 }
+
+// Who is gone while somebody else stores what it brought is told what came of that.
+func TestAppendsInTheHandOfAnother(t *testing.T) {
+	ctx := t.Context()
+	s, err := Open(ctx, filepath.Join(t.TempDir(), "glovebox.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.StopIndexer() // it would write too
+	now := time.UnixMicro(1_700_000_000_000_000).UTC()
+	user, err := s.DefaultUser(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := s.PutAgent(ctx, "agent", "", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for together := 1; together <= 2; together++ {
+		session, err := s.CreateSession(ctx, memory.Session{Agent: agent.ID, User: user.ID, CreatedAt: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, release, stored := make(chan struct{}), make(chan struct{}), make(chan error)
+		gone, leave := context.WithCancel(ctx)
+		waits := func(queue int) {
+			for front := -1; front != queue; front, _ = s.writer.waiting() {
+				runtime.Gosched()
+			}
+		}
+		go func() {
+			stored <- s.asWriter(ctx, "hold", func(writer *sql.Conn) error {
+				close(held)
+				<-release
+				taken := s.appends.next()
+				leave()
+				waits(together - 1)
+				_, err := s.appendTogether(writer, taken)
+				for _, a := range taken {
+					a.settle(err)
+				}
+				return nil
+			})
+		}()
+		<-held
+		var group sync.WaitGroup
+		var messages []memory.Message
+		errs := make([]error, 2)
+		for i, ctx := range []context.Context{gone, ctx}[:together] {
+			group.Go(func() {
+				var appended []memory.Message
+				appended, errs[i] = s.Append(ctx, user.ID, session.ID, memory.Draft{
+					Role: memory.RoleUser, Source: memory.SourceUser, At: now, Blocks: []memory.Block{memory.Text("hello")},
+				})
+				if i == 0 {
+					messages = appended
+				}
+			})
+			waits(i + 1)
+		}
+		close(release)
+		group.Wait()
+		if err := errors.Join(<-stored, errs[1]); err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.Session(ctx, user.ID, session.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := errs[0] == nil; told != (len(messages) == 1) || told != (after.Messages == together) {
+			t.Errorf("%d together: who left is given %d messages, %v; %d are stored", together, len(messages), errs[0], after.Messages)
+		}
+	}
+}
