@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"github.com/gloveboxhq/glovebox/host/registry"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 	"github.com/gloveboxhq/glovebox/memory"
+	"github.com/gloveboxhq/glovebox/memory/sqlite"
 	"github.com/gloveboxhq/glovebox/sdk/go/build"
 )
 
@@ -238,6 +240,7 @@ func TestAnInjectionStaysInItsFrame(t *testing.T) {
 	h := open(t, config)
 	session := send(t, h, host.Message{Text: "Good morning"}).Session
 
+	indexed(t, h)
 	before := digestOf(t, filepath.Join(data, "glovebox.db"))
 	if _, err := h.Query(t.Context(), host.HandQuery{Hand: "helper", Prompt: "anything new?"}); err != nil {
 		t.Fatal(err)
@@ -274,6 +277,22 @@ func TestAnInjectionStaysInItsFrame(t *testing.T) {
 }
 
 // digestOf covers the file and its write-ahead log.
+// indexed waits until all messages are in the search index: it is written behind them,
+// whatever else goes on.
+func indexed(t *testing.T, h *host.Host) {
+	t.Helper()
+	for {
+		stats, err := h.Store().(*sqlite.Store).Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stats.Unindexed == 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 func digestOf(t *testing.T, path string) [32]byte {
 	t.Helper()
 	var all []byte
