@@ -255,6 +255,28 @@ func testTurnsOfUsers(t *testing.T, f *fixture) {
 	equal(t, user, users[2])
 	check(t, f.store.EndWipe(ctx, most))
 	equal(t, rested(time.Hour, f.agent), most)
+	// It is the same turn with whichever agent there is something to learn.
+	second := must(f.store.PutAgent(ctx, "second", "", at))(t).ID
+	withSecond := func(user memory.UserID, after time.Duration) memory.SessionID {
+		t.Helper()
+		session := must(f.store.CreateSession(ctx, memory.Session{Agent: second, User: user, CreatedAt: at}))(t).ID
+		must(f.store.Append(ctx, user, session, says("user", "x", after)))(t)
+		return session
+	}
+	earlier, alone := withSecond(users[2], 40*time.Second), withSecond(users[1], 70*time.Second)
+	for _, agents := range [][]memory.AgentID{{f.agent, second}, {second, f.agent}} {
+		next := func(after memory.UserID) memory.IdleSession {
+			t.Helper()
+			return must(f.store.NextIdleSession(ctx, memory.DueQuery{Agents: agents, IdleSince: at.Add(time.Hour), After: after}))(t)
+		}
+		idle := next(users[0])
+		equal(t, []any{idle.Session, idle.Agent}, []any{alone, second})
+		idle = next(users[1])
+		equal(t, []any{idle.Session, idle.Agent}, []any{earlier, second})
+		idle = next(users[2])
+		equal(t, []any{idle.Session, idle.Agent}, []any{due[users[3]][0], f.agent})
+	}
+	equal(t, must(f.store.NextIdleSession(ctx, memory.DueQuery{Agents: []memory.AgentID{f.agent}, IdleSince: at.Add(time.Hour), After: users[1]}))(t).Session, due[users[2]][0])
 }
 
 func testExtractions(t *testing.T, f *fixture) {

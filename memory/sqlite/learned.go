@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -375,17 +376,33 @@ func idleOf(ctx context.Context, tx *sql.Tx, agent memory.AgentID, idleSince tim
 	return idle, rows.Err()
 }
 
-// NextIdleSession implements memory.Store. An index has the sessions that there is
-// something to learn from, by user and by since when; the others on the way have not
-// rested.
+// NextIdleSession implements memory.Store. An index has the sessions of each agent that
+// there is something to learn from, by user and by since when; the others on the way
+// have not rested.
 func (s *Store) NextIdleSession(ctx context.Context, q memory.DueQuery) (next memory.IdleSession, err error) {
+	except := hexes(q.Except)
 	err = s.reading(ctx, "look for the next idle session", func(tx *sql.Tx) error {
-		return found(tx.QueryRowContext(ctx, `SELECT s.user_id, s.agent_id, s.id, s.last_active_at FROM sessions s INDEXED BY sessions_due_user
-			WHERE s.user_id > coalesce(?1, x'') AND s.due_since < ?2 AND s.last_active_at < ?2
-			AND s.agent_id IN (SELECT unhex(value) FROM json_each(?3)) AND s.id NOT IN (SELECT unhex(value) FROM json_each(?4))
-			AND NOT EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = s.user_id) ORDER BY s.user_id, s.due_since, s.id LIMIT 1`,
-			blob(q.After), micros(q.IdleSince), hexes(q.Agents), hexes(q.Except)).
-			Scan(into(&next.User), into(&next.Agent), into(&next.Session), instant{&next.LastActive}))
+		first := int64(0)
+		for _, agent := range q.Agents {
+			idle, since := memory.IdleSession{Agent: agent}, int64(0)
+			err := tx.QueryRowContext(ctx, `SELECT s.user_id, s.id, s.last_active_at, s.due_since FROM sessions s INDEXED BY sessions_due_user
+				WHERE s.agent_id = ?1 AND s.user_id > coalesce(?2, x'') AND s.due_since < ?3 AND s.last_active_at < ?3
+				AND s.id NOT IN (SELECT unhex(value) FROM json_each(?4))
+				AND NOT EXISTS (SELECT 1 FROM wipes w WHERE w.user_id = s.user_id) ORDER BY s.user_id, s.due_since, s.id LIMIT 1`,
+				blob(agent), blob(q.After), micros(q.IdleSince), except).
+				Scan(into(&idle.User), into(&idle.Session), instant{&idle.LastActive}, &since)
+			switch {
+			case errors.Is(err, sql.ErrNoRows):
+			case err != nil:
+				return err
+			case next.User.IsZero() || cmp.Or(bytes.Compare(idle.User[:], next.User[:]), cmp.Compare(since, first), bytes.Compare(idle.Session[:], next.Session[:])) < 0:
+				next, first = idle, since
+			}
+		}
+		if next.User.IsZero() {
+			return memory.ErrNotFound
+		}
+		return nil
 	})
 	return next, err
 }

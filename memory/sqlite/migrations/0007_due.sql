@@ -17,5 +17,6 @@ DROP TABLE pending_runs;
 ALTER TABLE due_runs RENAME TO pending_runs;
 CREATE INDEX pending_runs_user ON pending_runs (user_id, since);
 
--- The sessions that there is something to learn from, by user.
-CREATE INDEX sessions_due_user ON sessions (user_id, due_since) WHERE due_since IS NOT NULL;
+-- The sessions that there is something to learn from, by user. Of agents that do not
+-- learn there may be far more than of those that do.
+CREATE INDEX sessions_due_user ON sessions (agent_id, user_id, due_since) WHERE due_since IS NOT NULL;
