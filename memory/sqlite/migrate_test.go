@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/memory"
@@ -269,6 +270,38 @@ func TestMigrationOfActivity(t *testing.T) {
 	}
 	if last, err := store.LastActivity(t.Context(), user, agent); err != nil || last.UnixMicro() != 1_700_000_000_000_004 {
 		t.Errorf("last activity %v, %v", last, err)
+	}
+	if found, err := store.Check(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("the doctor finds %+v, %v", found, err)
+	}
+}
+
+// S6: a run of compaction that an earlier version left is due still.
+func TestMigrationOfPendingRuns(t *testing.T) {
+	path := oldDatabase(t, 6)
+	execute(t, path, "INSERT INTO pending_runs (session_id, trigger, exchanges, begun_at) VALUES ("+hexOf(oldSession)+", 'cadence', 5, 1700000000000006)")
+	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	user, agent, err := people(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := memory.ParseID[memory.SessionID](oldSession)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := memory.PendingRun{User: user, Agent: agent, Session: session, Trigger: memory.TriggerCadence, Exchanges: 5, At: time.UnixMicro(1_700_000_000_000_006).UTC()}
+	if run, err := store.NextPendingRun(t.Context(), memory.UserID{}); err != nil || run != want {
+		t.Errorf("%+v, %v, want %+v", run, err, want)
+	}
+	if err := store.EndPendingRun(t.Context(), user, session, memory.TriggerCadence, want.At); err != nil {
+		t.Fatal(err)
+	}
+	if runs, err := store.PendingRuns(t.Context()); err != nil || len(runs) > 0 {
+		t.Errorf("pending %+v, %v", runs, err)
 	}
 	if found, err := store.Check(t.Context()); err != nil || len(found) > 0 {
 		t.Errorf("the doctor finds %+v, %v", found, err)
