@@ -112,7 +112,7 @@ type pageScan struct {
 	size, flags, start, end, walkEnd, vec, vecLen, maxPages       uint64
 	categoryInverted, categoryMask, categoryAnyOfMask, returnMask uint64
 
-	regions [64]pageRegion
+	regions [maxOwnPages + 1]pageRegion
 }
 
 type pageRegion struct{ start, end, categories uint64 }
@@ -124,8 +124,8 @@ const (
 	pageIsPresent = 1 << 3
 	pageIsSwapped = 1 << 4
 	// maxOwnPages bounds the pages that are written again: of more, it is cheaper
-	// to have the kernel drop them all.
-	maxOwnPages = 256
+	// to have the kernel drop them all, and an idle mapping would hold too much.
+	maxOwnPages = 512
 )
 
 // pageScans keeps what the kernel is given: it must not be on a stack, which moves.
@@ -143,11 +143,9 @@ func (s *pageScan) ownPages(memory []byte) (own []pageRegion, complete bool) {
 		return nil, false
 	}
 	base := addressOf(memory)
-	*s = pageScan{
-		size: pageScanBytes, start: base, end: base + uint64(len(memory)), maxPages: maxOwnPages + 1,
-		vec: uint64(uintptr(unsafe.Pointer(&s.regions))), vecLen: uint64(len(s.regions)),
-		categoryInverted: pageIsFile, categoryMask: pageIsFile, categoryAnyOfMask: pageIsPresent | pageIsSwapped, returnMask: pageIsPresent,
-	}
+	s.size, s.start, s.end, s.walkEnd, s.maxPages = pageScanBytes, base, base+uint64(len(memory)), 0, maxOwnPages+1
+	s.vec, s.vecLen = uint64(uintptr(unsafe.Pointer(&s.regions))), uint64(len(s.regions))
+	s.categoryInverted, s.categoryMask, s.categoryAnyOfMask, s.returnMask = pageIsFile, pageIsFile, pageIsPresent|pageIsSwapped, pageIsPresent
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), pagemapScan, uintptr(unsafe.Pointer(s)))
 	if errno != 0 || s.walkEnd != s.end || n > uintptr(len(s.regions)) {
 		return nil, false
