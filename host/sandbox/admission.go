@@ -30,11 +30,15 @@ const (
 	maxNesting    = 1000
 	maxLocalLoops = 1_000_000 // locals × loops of one body
 	maxTypeValues = 1000      // parameters, and results
-	maxTables     = 16
-	maxGlobals    = 100_000
-	maxImports    = 1000   // Go repeats some
-	maxTargets    = 64_000 // labels of all branch tables in one body
-	maxValues     = 1_000_000
+	// The engine keeps a name of each type until it is closed, and takes time that is
+	// quadratic in its length to make it. Programs in Go have 17 types with 64 values.
+	maxTypes         = 10_000
+	maxAllTypeValues = 100_000
+	maxTables        = 16
+	maxGlobals       = 100_000
+	maxImports       = 1000   // Go repeats some
+	maxTargets       = 64_000 // labels of all branch tables in one body
+	maxValues        = 1_000_000
 )
 
 // admitted is a module that may be compiled, as it goes to the engine.
@@ -193,22 +197,27 @@ func checkCaps(m *wasm.Module) error {
 		what       string
 		have, most int
 	}{
-		{"functions", len(m.Functions), maxFunctions}, {"tables", len(m.Tables), maxTables}, {"globals", len(m.Globals), maxGlobals},
+		{"types", len(m.Types), maxTypes}, {"functions", len(m.Functions), maxFunctions}, {"tables", len(m.Tables), maxTables}, {"globals", len(m.Globals), maxGlobals},
 		{"imports", len(m.Imports), maxImports},
 	} {
 		if c.have > c.most {
 			return fmt.Errorf("%d %s: at most %d are allowed", c.have, c.what, c.most)
 		}
 	}
+	values := 0
 	for i, t := range m.Types {
+		values += len(t.Params) + len(t.Results)
 		if max(len(t.Params), len(t.Results)) > maxTypeValues {
 			return fmt.Errorf("type %d has %d parameters and %d results: at most %d are allowed", i, len(t.Params), len(t.Results), maxTypeValues)
 		}
 	}
-	values := callValues(m)
+	if values > maxAllTypeValues {
+		return fmt.Errorf("its types have %d parameters and results: at most %d are allowed", values, maxAllTypeValues)
+	}
+	perCall := callValues(m)
 	for i, b := range m.Bodies {
-		if err := checkBody(m, values, i, b); err != nil {
-			return fmt.Errorf("function %d, code section at byte %d: %w", len(values)-len(m.Bodies)+i, b.Offset, err)
+		if err := checkBody(m, perCall, i, b); err != nil {
+			return fmt.Errorf("function %d, code section at byte %d: %w", len(perCall)-len(m.Bodies)+i, b.Offset, err)
 		}
 	}
 	return nil

@@ -570,8 +570,12 @@ func TestCaps(t *testing.T) {
 		}},
 		"parameters": {1000, func(n int) parts { return parts{types: [][]byte{function(n, 0)}} }},
 		"results":    {1000, func(n int) parts { return parts{types: [][]byte{function(0, n)}} }},
-		"imports":    {1000, func(n int) parts { return parts{imports: n} }},
-		"globals":    {100_000, func(n int) parts { return parts{globals: n} }},
+		"types":      {10_000, func(n int) parts { return parts{types: slices.Repeat([][]byte{function(1, 0)}, n-typesBefore)} }},
+		"parameters of all types": {100_000, func(n int) parts {
+			return parts{types: append(slices.Repeat([][]byte{function(1000, 0)}, n/1000-1), function(1000-3, n%1000))}
+		}},
+		"imports": {1000, func(n int) parts { return parts{imports: n} }},
+		"globals": {100_000, func(n int) parts { return parts{globals: n} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outline, err := sandbox.Inspect(c.parts(c.most).module())
