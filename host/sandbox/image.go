@@ -245,7 +245,12 @@ func (p *program) takeImage(ctx context.Context, e *Engine, l *loadedCode, limit
 			break
 		}
 		for _, name := range step.calls {
-			if _, err := callExport(guest, instance, name); err != nil {
+			_, err := callExport(guest, instance, name)
+			if err == nil && c.memory.crowded {
+				// What it made of that is not what every query would.
+				err = errNoMemory
+			}
+			if err != nil {
 				if ctx.Err() != nil {
 					return nil, c.explain(ctx, limited, err)
 				}

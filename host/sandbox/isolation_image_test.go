@@ -265,6 +265,56 @@ func TestIsolationWhileMemoryIsShort(t *testing.T) {
 	}
 }
 
+// A step that was refused memory because others had it is not carried, though it went on:
+// queries for which there is room are as if there had been room before.
+func TestIsolationFromStepsForWhichMemoryIsShort(t *testing.T) {
+	var modules [2][]byte
+	for n, text := range []string{
+		`(module (import "glovebox_files" "read" (func $read (param i32 i32) (result i32)))
+			(memory (export "memory") 8) (data (i32.const 0) "{\22path\22:\22pause\22,\22offset\22:0,\22length\22:1}")
+			(func (export "glovebox_query_v1") (result i32) (drop (call $read (i32.const 0) (i32.const 38))) (i32.const 0)))`,
+		// It fails with what it was answered as its status: the pages that it had.
+		`(module (memory (export "memory") 3) (global $had (mut i32) (i32.const 0))
+			(func (export "_initialize") (global.set $had (memory.grow (i32.const 6))))
+			(func (export "glovebox_query_v1") (result i32) (global.get $had)))`,
+	} {
+		var err error
+		if modules[n], err = assemble(t.Context(), text); errors.Is(err, exec.ErrNotFound) {
+			t.Skip(err)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, way := range ways {
+		config := sandbox.Config{Images: way.images, MemoryBytes: 12 << 16, CacheDir: t.TempDir()}
+		engine := newEngine(t, config)
+		holds, err := engine.Load(t.Context(), modules[0], sandbox.Options{Name: "holds", Granted: []abi.Capability{abi.CapabilityFiles}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asks := func(engine *sandbox.Engine) (asked func(), begins sandbox.ImageInfo) {
+			module, err := engine.Load(t.Context(), modules[1], sandbox.Options{Name: "grows"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if _, err := module.Query(t.Context(), abi.Query{}, sandbox.Ports{}); !errors.Is(err, abi.KindHandFailed) || !strings.HasSuffix(err.Error(), "status 3") {
+					t.Errorf("%s (%+v): %v", way.name, module.Image(), err)
+				}
+			}, module.Image()
+		}
+		var asked func()
+		if _, err := holds.Query(t.Context(), abi.Query{}, sandbox.Ports{Files: door{"pause": func() { asked, _ = asks(engine) }}}); err != nil || asked == nil {
+			t.Fatal(way.name, err)
+		}
+		asked()
+		again, begins := asks(newEngine(t, config))
+		if again(); way.images != sandbox.ImagesOff && begins.Stage != sandbox.StageInitialised {
+			t.Errorf("%s: where there is room it begins from %+v", way.name, begins)
+		}
+	}
+}
+
 // Modules of the same code share what they begin from, and one goes while another is asked:
 // nothing is taken from under it.
 func TestIsolationWhileModulesComeAndGo(t *testing.T) {
