@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strconv"
 	"sync"
 
@@ -160,7 +161,10 @@ func (p *program) open(ctx context.Context, e *Engine, a admitted) (*loadedCode,
 		return nil, fmt.Errorf("stage compiled module: %w", err)
 	}
 	defer remove()
+	opening := &e.opening[maphash.Bytes(e.seed, a.module)%uint64(len(e.opening))]
+	opening.Lock()
 	compiled, err := e.runtime.CompileModule(ctx, a.module)
+	opening.Unlock()
 	if err != nil {
 		return nil, notCompiled(err)
 	}

@@ -121,3 +121,32 @@ func TestCodeIsDroppedWhileOthersAsk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Modules that are the same code to the engine, and no more than that, are loaded at
+// once: none is asked before the engine is done with what they share.
+func TestSameCodeIsLoadedAtOnce(t *testing.T) {
+	for _, images := range []sandbox.Images{sandbox.ImagesMapped, sandbox.ImagesOff} {
+		engine := newEngine(t, sandbox.Config{CacheDir: t.TempDir(), Images: images})
+		var group sync.WaitGroup
+		for i := range 8 {
+			group.Go(func() {
+				limits := abi.Limits{MemoryBytes: int64(i+1) << 20}
+				for range 150 {
+					module, err := engine.Load(t.Context(), []byte(byHand), sandbox.Options{Name: "guest", Limits: limits})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					result, err := module.Query(t.Context(), abi.Query{}, sandbox.Ports{})
+					if err != nil || boundary.Neutral(result.Reply) != "hi" {
+						t.Errorf("%q, %v", boundary.Neutral(result.Reply), err)
+					}
+					if err := module.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		group.Wait()
+	}
+}

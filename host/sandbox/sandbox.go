@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"runtime"
 	"sync"
@@ -78,6 +79,11 @@ type Engine struct {
 	memory   atomic.Int64
 	memories memoryPool
 
+	// opening keeps modules with the same bytes, by their hash, from being loaded at
+	// once: the engine shares what it has of one before it is done with it.
+	opening [64]sync.Mutex
+	seed    maphash.Seed
+
 	// work are the loads that run and the modules that are being closed: Close waits
 	// for them. None begins once closed is set; closing then ends the loads.
 	work    sync.WaitGroup
@@ -115,6 +121,7 @@ func New(config Config) (*Engine, error) {
 	}
 	e := &Engine{
 		config:   config,
+		seed:     maphash.MakeSeed(),
 		inFlight: semaphore.NewWeighted(int64(config.InFlight)),
 		running:  semaphore.NewWeighted(int64(config.Running)),
 		modules:  map[*Module]struct{}{},
