@@ -181,7 +181,8 @@ type Store interface {
 
 	// PutPendingRun records that a run is due or has begun, as Append does for those
 	// of a Draft. A session has at most one of a trigger: a later one takes the place
-	// of the earlier, and its place in the order of NextPendingRun. Errors:
+	// of the earlier, and its place in the order of NextPendingRun; if its time is
+	// before that of the earlier, it is due a microsecond after that. Errors:
 	// ErrNotFound, also for an agent that is not the session's; ErrWiped; ErrInvalid
 	// for a trigger that is unknown, and without a time.
 	PutPendingRun(ctx context.Context, run PendingRun) error

@@ -107,6 +107,18 @@ func testPendingRuns(t *testing.T, f *fixture) {
 		check(t, f.store.EndPendingRun(ctx, f.user, one, memory.TriggerCadence, kept.Add(time.Hour)))
 		equal(t, must(f.store.PendingRuns(ctx))(t), runs[:3])
 	}
+	// Nor does what became due while it went on end with it if the clock was set back
+	// meanwhile. What is put again is the same run.
+	late := run(f.user, one, memory.TriggerCadence, 10, -time.Hour)
+	for _, begun := range []memory.PendingRun{runs[3], runs[3], late} {
+		check(t, f.store.PutPendingRun(ctx, begun))
+	}
+	check(t, f.store.EndPendingRun(ctx, f.user, one, memory.TriggerCadence, runs[3].At))
+	pending := must(f.store.PendingRuns(ctx))(t)
+	late.At = runs[3].At.Add(time.Microsecond)
+	equal(t, pending[len(pending)-1], late)
+	check(t, f.store.EndPendingRun(ctx, f.user, one, memory.TriggerCadence, late.At))
+	equal(t, must(f.store.PendingRuns(ctx))(t), runs[:3])
 	check(t, f.store.DeleteSession(ctx, f.user, one))
 	equal(t, must(f.store.PendingRuns(ctx))(t), []memory.PendingRun{runs[0], runs[2]})
 	must(f.store.WipeUser(ctx, f.other))(t)

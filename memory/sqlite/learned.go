@@ -420,8 +420,10 @@ func hexes[K any](ids []memory.ID[K]) string {
 }
 
 // replacesRun ends an INSERT of a pending run: a later one takes the place of the
-// earlier, which keeps its place in the order.
-const replacesRun = " ON CONFLICT DO UPDATE SET exchanges = excluded.exchanges, budget = excluded.budget, system = excluded.system, begun_at = excluded.begun_at, since = min(since, excluded.since)"
+// earlier, which keeps its place in the order. By a clock that was set back it is later
+// all the same, or the end of the earlier would be its own.
+const replacesRun = ` ON CONFLICT DO UPDATE SET exchanges = excluded.exchanges, budget = excluded.budget, system = excluded.system, since = min(since, excluded.since),
+	begun_at = CASE WHEN excluded.begun_at < begun_at THEN begun_at + 1 ELSE excluded.begun_at END`
 
 // PutPendingRun implements memory.Store.
 func (s *Store) PutPendingRun(ctx context.Context, run memory.PendingRun) error {
