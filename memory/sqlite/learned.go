@@ -464,7 +464,9 @@ func (s *Store) EndPendingRun(ctx context.Context, user memory.UserID, session m
 	})
 }
 
-const selectPendingRuns = "SELECT s.user_id, s.agent_id, s.id, p.trigger, p.exchanges, p.budget, p.system, p.begun_at FROM pending_runs p JOIN sessions s ON s.id = p.session_id"
+// A row that names another user than its session is nobody's run: whose turn it is goes
+// round by the one, and would not come past the other. CROSS JOIN begins with the runs.
+const selectPendingRuns = "SELECT s.user_id, s.agent_id, s.id, p.trigger, p.exchanges, p.budget, p.system, p.begun_at FROM pending_runs p CROSS JOIN sessions s ON s.id = p.session_id AND s.user_id = p.user_id"
 
 func scanPendingRun(r row) (run memory.PendingRun, err error) {
 	return run, r.Scan(into(&run.User), into(&run.Agent), into(&run.Session), &run.Trigger, &run.Exchanges, &run.Budget, &run.System, instant{&run.At})

@@ -377,7 +377,8 @@ func TestRowsOfNobodyGoToTheDefaultUser(t *testing.T) {
 	const nobody = "x'00000000000000000000000000000000'"
 	path, session, _ := conversation(t)
 	execute(t, path, "UPDATE sessions SET user_id = "+nobody+"; DELETE FROM kv WHERE key = 'default_user_bootstrap_done'; "+
-		"INSERT INTO topics (id, user_id, name, content, valid_from, updated_at) VALUES (x'00112233445566778899aabbccddeeff', "+nobody+", 'topic', 'content', 0, 0)")
+		"INSERT INTO topics (id, user_id, name, content, valid_from, updated_at) VALUES (x'00112233445566778899aabbccddeeff', "+nobody+", 'topic', 'content', 0, 0)"+
+		"; INSERT INTO pending_runs SELECT id, 'cadence', "+nobody+", 5, 0, 0, 1, 1 FROM sessions")
 	// The topics come after the sessions.
 	execute(t, path, "CREATE TRIGGER in_the_way BEFORE UPDATE ON topics BEGIN SELECT RAISE(ABORT, 'in the way'); END")
 	before := wholeFile(t, path)
@@ -407,6 +408,9 @@ func TestRowsOfNobodyGoToTheDefaultUser(t *testing.T) {
 		if _, err := store.Session(t.Context(), user.ID, session); err != nil {
 			t.Error(err)
 		}
+		if run, err := store.NextPendingRun(t.Context(), memory.UserID{}); err != nil || run.User != user.ID || run.Session != session {
+			t.Errorf("pending %+v, %v", run, err)
+		}
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -422,6 +426,20 @@ func TestRowsOfNobodyGoToTheDefaultUser(t *testing.T) {
 	adopted("0")
 	if !reflect.DeepEqual(wholeFile(t, path), once) {
 		t.Error("the second time changes something")
+	}
+	// A run of another than the session's user has no turn.
+	execute(t, path, "INSERT INTO users (id, name, is_default, created_at) VALUES (x'ffffffffffffffffffffffffffffffff', 'another', 0, 1); INSERT INTO pending_runs SELECT id, 'threshold', x'ffffffffffffffffffffffffffffffff', 5, 0, 0, 1, 1 FROM sessions")
+	adopted("0")
+	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if runs, err := store.PendingRuns(t.Context()); err != nil || len(runs) != 1 || runs[0].Trigger != memory.TriggerCadence {
+		t.Errorf("pending %+v, %v", runs, err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
 	}
 	// It happens once: what comes later is somebody's mistake, for doctor to tell.
 	execute(t, path, "INSERT INTO sessions (id, agent_id, user_id, title, created_at, last_active_at) SELECT x'ff112233445566778899aabbccddeeff', agent_id, "+nobody+", '', 0, 0 FROM sessions LIMIT 1")

@@ -461,7 +461,7 @@ func (s *Store) adopt(ctx context.Context) error {
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM kv WHERE scope = ? AND key = ?)", kvShared, keyAdopted).Scan(&done); err != nil || done {
 			return err
 		}
-		for _, table := range []string{"sessions", "session_extractions", "topics"} {
+		for _, table := range []string{"sessions", "pending_runs", "session_extractions", "topics"} {
 			if _, err := tx.ExecContext(ctx, "UPDATE "+table+" SET user_id = (SELECT value FROM kv WHERE scope = ? AND key = ?) WHERE user_id = ?",
 				kvShared, keyDefaultUser, uuid.Nil[:]); err != nil {
 				return err
