@@ -349,8 +349,10 @@ func TestManyPairsAtOnce(t *testing.T) {
 	for _, p := range pairs {
 		refreshes += checkTalk(t, h, p, rounds*perRound)
 	}
-	if refreshes != gap.Fired+cadence.Fired {
-		t.Errorf("%d refreshes of %d runs", refreshes, gap.Fired+cadence.Fired)
+	// A run of cadence that waited finds the refresh of a gap that was due later, and
+	// needs none of its own.
+	if refreshes > gap.Fired+cadence.Fired || refreshes <= gap.Fired {
+		t.Errorf("%d refreshes of %d runs for a gap and %d of cadence", refreshes, gap.Fired, cadence.Fired)
 	}
 	if pending, err := h.Store().PendingRuns(t.Context()); err != nil || len(pending) != 0 {
 		t.Errorf("not over: %+v, %v", pending, err)
