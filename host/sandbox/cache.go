@@ -157,6 +157,10 @@ func (s *stage) put(folder compiledFolder) (bytes int64, remove func(), err erro
 		}
 		to := filepath.Join(s.dir, name)
 		if s.files[to] == 0 {
+			// Who tidies up may have removed the stage under a process that runs for long.
+			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+				return err
+			}
 			if err := os.Link(path, to); err != nil {
 				if err := copyFile(path, to); err != nil {
 					return err

@@ -150,3 +150,20 @@ func TestSameCodeIsLoadedAtOnce(t *testing.T) {
 		group.Wait()
 	}
 }
+
+// A cache that is removed under an engine is made anew: what is loaded stays, and more can
+// be loaded.
+func TestCacheIsRemovedUnderAnEngine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	engine := newEngine(t, sandbox.Config{CacheDir: dir})
+	first := loadSaying(t, engine, "aa")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, module := range []*sandbox.Module{first, loadSaying(t, engine, "bb"), loadSaying(t, engine, "aa")} {
+		want := strings.TrimPrefix(module.Name(), "says-")
+		if got, _, err := ask(t, module, "x", sandbox.Ports{}); err != nil || got != want {
+			t.Errorf("%s says %q, %v", module.Name(), got, err)
+		}
+	}
+}
