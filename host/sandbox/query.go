@@ -483,6 +483,8 @@ func (c *call) explain(parent, limited context.Context, err error) error {
 			return m.errorf(abi.KindTimeout, "query timed out at its caller's deadline, %s", deadline.UTC().Format(time.RFC3339))
 		}
 		return m.errorf(abi.KindTimeout, "query timed out after %v", m.limits.Timeout)
+	case c.memory.crowded:
+		return m.errorf(abi.KindOutOfMemory, "ran out of memory: others had what was left of the %d MiB for all hands together", c.memory.bound>>20)
 	case c.memory.refused:
 		return m.errorf(abi.KindOutOfMemory, "ran out of memory: the limit is %d MiB", m.limits.MemoryBytes>>20)
 	case exited:
