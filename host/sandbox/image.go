@@ -217,6 +217,9 @@ func (p *program) takeImage(ctx context.Context, e *Engine, l *loadedCode, limit
 	guest := experimental.WithMemoryAllocator(limited, &c.memory)
 	instance, leave, err := c.instantiate(guest)
 	defer leave()
+	if err != nil && c.memory.crowded {
+		return nil, &abi.Error{Kind: abi.KindUnavailable, Text: "queries hold the memory that all hands have together: load it again when there are fewer", Err: err}
+	}
 	if err != nil {
 		return nil, c.explain(ctx, limited, err)
 	}
