@@ -20,30 +20,35 @@ const maxPasses = 4
 // for it and is replaced whole.
 func neutralise(raw string) (string, Report) {
 	var report Report
+	if harmless(raw) {
+		return strings.TrimSpace(raw), report
+	}
+	f := folders.Get().(*folder)
+	defer func() {
+		if cap(f.cells) <= maxKeptCells {
+			folders.Put(f)
+		}
+	}()
 	text := raw
-	for range maxPasses {
-		if harmless(text) {
+	for n := range maxPasses {
+		if n > 0 && harmless(text) {
 			return strings.TrimSpace(text), report
 		}
-		next := pass(text, &report)
+		next := f.pass(text, &report)
 		if next == text {
 			return text, report
 		}
 		text = next
 	}
-	if pass(text, new(Report)) != text {
+	if f.pass(text, new(Report)) != text {
 		return removed, report
 	}
 	return text, report
 }
 
-func pass(raw string, report *Report) string {
+func (f *folder) pass(raw string, report *Report) string {
 	text := visible(raw, report)
-	f := folders.Get().(*folder)
 	spans := findMarkers(f.fold(text))
-	if cap(f.cells) <= maxKeptCells {
-		folders.Put(f)
-	}
 	if len(spans) > 0 {
 		var b strings.Builder
 		done := 0
