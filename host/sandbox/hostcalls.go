@@ -133,16 +133,16 @@ var hostFunctions = []hostFunction{
 	{abi.ModuleLLM, "complete", 2, true, capability((*call).llmComplete)},
 }
 
-func instantiateHostModules(ctx context.Context, runtime wazero.Runtime) error {
+// provideHostFunctions adds those of the contract and the tick of the metering.
+func (e *Engine) provideHostFunctions(ctx context.Context) error {
 	i64 := []api.ValueType{api.ValueTypeI64}
-	if _, err := runtime.NewHostModuleBuilder(meter.Module).NewFunctionBuilder().WithGoFunction(api.GoFunc(tick), i64, i64).Export(meter.Tick).Instantiate(ctx); err != nil {
-		return fmt.Errorf("host module %s: %w", meter.Module, err)
+	builders := map[string]wazero.HostModuleBuilder{
+		meter.Module: e.runtime.NewHostModuleBuilder(meter.Module).NewFunctionBuilder().WithGoFunction(api.GoFunc(tick), i64, i64).Export(meter.Tick),
 	}
-	builders := map[string]wazero.HostModuleBuilder{}
 	for _, f := range hostFunctions {
 		b := builders[f.module]
 		if b == nil {
-			b = runtime.NewHostModuleBuilder(f.module)
+			b = e.runtime.NewHostModuleBuilder(f.module)
 		}
 		params := make([]api.ValueType, f.params)
 		for i := range params {
@@ -155,8 +155,8 @@ func instantiateHostModules(ctx context.Context, runtime wazero.Runtime) error {
 		builders[f.module] = b.NewFunctionBuilder().WithGoModuleFunction(f.guarded(), params, results).Export(f.name)
 	}
 	for name, b := range builders {
-		if _, err := b.Instantiate(ctx); err != nil {
-			return fmt.Errorf("host module %s: %w", name, err)
+		if err := e.provide(ctx, name, b); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
@@ -214,7 +213,7 @@ func (p *program) takeImage(ctx context.Context, e *Engine, l *loadedCode, limit
 	defer limited.end()
 	c.begin()
 	defer c.memory.release()
-	guest := experimental.WithMemoryAllocator(limited, &c.memory)
+	guest := c.guest()
 	instance, leave, err := c.instantiate(guest)
 	defer leave()
 	if err != nil && c.memory.crowded {

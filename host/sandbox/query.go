@@ -332,7 +332,7 @@ func (c *call) run(ctx context.Context) error {
 	}
 	defer c.leavePlace()
 
-	guest := experimental.WithMemoryAllocator(limited, &c.memory)
+	guest := c.guest()
 	instance, leave, err := c.instantiate(guest)
 	defer leave()
 	if err != nil {
@@ -352,6 +352,13 @@ func (c *call) run(ctx context.Context) error {
 		err = errOutOfFuel
 	}
 	return c.explain(ctx, limited, err)
+}
+
+// guest returns the context of the guest, from which the engine takes its memory and
+// its imports.
+func (c *call) guest() context.Context {
+	provide := func(name string) api.Module { return c.module.engine.provided[name] }
+	return experimental.WithImportResolver(experimental.WithMemoryAllocator(&c.limited, &c.memory), provide)
 }
 
 // begin sets up what the guest is held against.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gloveboxhq/glovebox/abi"
@@ -72,6 +73,10 @@ type Engine struct {
 	// names in it, so that no module finds another.
 	runtime  wazero.Runtime
 	compiled wazero.CompilationCache
+	// provided are the modules of the host's functions. Instances are given them from
+	// here: to look for each by its name they would take a lock of the runtime for
+	// reading that each of them takes for writing when it begins and when it ends.
+	provided map[string]api.Module
 	stage    *stage
 	inFlight *semaphore.Weighted
 	running  *semaphore.Weighted
@@ -124,6 +129,7 @@ func New(config Config) (*Engine, error) {
 		seed:     maphash.MakeSeed(),
 		inFlight: semaphore.NewWeighted(int64(config.InFlight)),
 		running:  semaphore.NewWeighted(int64(config.Running)),
+		provided: map[string]api.Module{},
 		modules:  map[*Module]struct{}{},
 		programs: map[string]*program{},
 	}
@@ -158,10 +164,24 @@ func (e *Engine) boot(ctx context.Context) (err error) {
 		return err
 	}
 	e.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(e.compiled))
-	if err := instantiateWASI(ctx, e.runtime); err != nil {
+	if err := e.provideWASI(ctx); err != nil {
 		return err
 	}
-	return instantiateHostModules(ctx, e.runtime)
+	return e.provideHostFunctions(ctx)
+}
+
+// provide lets instances import a module of the host's functions.
+func (e *Engine) provide(ctx context.Context, name string, functions interface {
+	Compile(context.Context) (wazero.CompiledModule, error)
+}) error {
+	compiled, err := functions.Compile(ctx)
+	if err == nil {
+		e.provided[name], err = e.runtime.InstantiateModule(ctx, compiled, wazero.NewModuleConfig())
+	}
+	if err != nil {
+		return fmt.Errorf("host module %s: %w", name, err)
+	}
+	return nil
 }
 
 // Close ends the loads that run, waits for the queries, and frees all modules. Later

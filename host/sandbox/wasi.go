@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
@@ -12,17 +11,16 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 )
 
-// instantiateWASI adds the engine's WASI behind a door: what a call costs by the
+// provideWASI adds the engine's WASI behind a door: what a call costs by the
 // length of its lists and paths is charged before the engine walks over them,
 // and no call begins when the time is up.
-func instantiateWASI(ctx context.Context, runtime wazero.Runtime) error {
+func (e *Engine) provideWASI(ctx context.Context) error {
 	guarded := experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(
 		func(definition api.FunctionDefinition) experimental.FunctionListener {
 			name := definition.Name()
 			return wasiDoor{name, wasiLengths[name], wasiBeforeQuery[name]}
 		}))
-	_, err := wasi_snapshot_preview1.Instantiate(guarded, runtime)
-	return err
+	return e.provide(guarded, wasi_snapshot_preview1.ModuleName, wasi_snapshot_preview1.NewBuilder(e.runtime))
 }
 
 // length is a parameter that says how much a function walks over, and what each
