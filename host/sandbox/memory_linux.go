@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"unsafe"
@@ -73,8 +74,56 @@ func (i *image) unmap() {
 // over puts a private mapping of the image over the beginning of memory.
 func (m *mappedImage) over(memory []byte) error {
 	_, err := unix.MmapPtr(m.file, 0, unsafe.Pointer(unsafe.SliceData(memory)), uintptr(m.image.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED)
+	if err == nil {
+		mapSinglePages(memory[:m.image.Size])
+	}
 	return err
 }
+
+// mapSinglePages has the kernel map no more pages of an image's mapping than are
+// touched. By itself it maps sixteen where one is read, in case that they are read too
+// ("fault-around"): a guest in Go reads a few pages here and there, had three times as
+// many of them to its name, and the scan after its query went through them. The kernel
+// leaves it in mappings that are registered for write protection by userfaultfd
+// (uffd_disable_fault_around in include/linux/userfaultfd_k.h, since 5.19 for memory
+// of files). Nothing is ever protected, so that no fault is ever waited for. Where that
+// cannot be had, memories are only larger.
+func mapSinglePages(memory []byte) {
+	descriptor, err := faults()
+	if err != nil {
+		return
+	}
+	register := uffdioRegister{start: addressOf(memory), length: uint64(len(memory)), mode: registerModeWP}
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, descriptor, uffdioRegisterCode, uintptr(unsafe.Pointer(&register)))
+}
+
+// faults is the userfaultfd of this process: ioctl_userfaultfd(2).
+var faults = sync.OnceValues(func() (uintptr, error) {
+	descriptor, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|userModeOnly, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	api := uffdioAPI{api: uffdAPI}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, descriptor, uffdioAPICode, uintptr(unsafe.Pointer(&api))); errno != 0 {
+		return 0, errors.Join(errno, unix.Close(int(descriptor)))
+	}
+	return descriptor, nil
+})
+
+// What linux/userfaultfd.h defines. A process without privileges may have one for the
+// faults of its own code alone.
+type (
+	uffdioAPI      struct{ api, features, ioctls uint64 }
+	uffdioRegister struct{ start, length, mode, ioctls uint64 }
+)
+
+const (
+	userModeOnly       = 1
+	uffdAPI            = 0xaa
+	uffdioAPICode      = 0xc018aa3f
+	uffdioRegisterCode = 0xc020aa00
+	registerModeWP     = 1 << 1
+)
 
 // restore makes used, the beginning of a mapping, what it began as. Pages that the
 // query has made its own by writing to them are written again as the image has them,
