@@ -122,9 +122,14 @@ func printConcurrent(ctx context.Context, w io.Writer, o options) error {
 // parallelHands is how many different hands are asked once each at one time.
 const parallelHands = 64
 
+// engineHeap is what the engine takes of the heap for the stack and the registers of
+// each call of a guest, in bytes.
+const engineHeap = 12 << 10
+
 // printParallel compares asking different hands in parallel with asking them one
 // after the other. A loop that takes as long as a query in Glovebox shows what
-// the machine and Go's scheduler have to give just then.
+// the machine and Go's scheduler have to give just then, and one that takes from
+// the heap what the engine does, what its allocator has.
 func printParallel(ctx context.Context, w io.Writer, o options) error {
 	hands, processors := min(parallelHands, o.hands), runtime.GOMAXPROCS(0)
 	fmt.Fprintf(w, "\n### %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", hands, processors)
@@ -154,12 +159,17 @@ func printParallel(ctx context.Context, w io.Writer, o options) error {
 			if i > 0 {
 				continue
 			}
-			asks := slices.Repeat([]ask{loopFor(f.one)}, hands)
-			if f, err = inTurnAndAtOnce(ctx, asks, o.budget); err != nil {
-				return nil, err
-			}
-			if err := print("a loop, no hand", "–", f); err != nil {
-				return nil, err
+			for _, control := range []struct {
+				name string
+				heap int
+			}{{"a loop, no hand", 0}, {"the same, and 12 KB of heap", engineHeap}} {
+				f, err := inTurnAndAtOnce(ctx, slices.Repeat([]ask{loopFor(f.one, control.heap)}, hands), o.budget)
+				if err != nil {
+					return nil, err
+				}
+				if err := print(control.name, "–", f); err != nil {
+					return nil, err
+				}
 			}
 		}
 		return nil, nil
@@ -237,24 +247,36 @@ func inTurnAndAtOnce(ctx context.Context, asks []ask, budget time.Duration) (par
 	return parallelFigures{quantile(ones, 0.5), quantile(serials, 0.5), quantile(parallels, 0.5)}, nil
 }
 
-// loopFor returns what computes for about so long on a free processor.
-func loopFor(d time.Duration) ask {
-	const steps = 1 << 20
-	fastest := time.Duration(0)
-	for range 9 {
-		began := time.Now()
-		compute(steps)
-		if took := time.Since(began); fastest == 0 || took < fastest {
-			fastest = took
+// loopFor returns what computes for about so long on a free processor, and takes so
+// many bytes from the heap meanwhile.
+func loopFor(d time.Duration, heap int) ask {
+	const steps, pieces = 1 << 20, 64
+	loop := fastest(func() { compute(steps) })
+	taking := fastest(func() {
+		for range pieces {
+			take(heap)
 		}
-	}
-	n := int(float64(steps) * float64(d) / float64(fastest))
+	}) / pieces
+	n := int(float64(steps) * float64(max(d-taking, 0)) / float64(loop))
 	return func(context.Context, question) error {
+		take(heap)
 		if compute(n) == 0 {
 			return errors.New("a loop over odd numbers is zero")
 		}
 		return nil
 	}
+}
+
+// fastest is the least time that f takes of nine.
+func fastest(f func()) (least time.Duration) {
+	for range 9 {
+		began := time.Now()
+		f()
+		if took := time.Since(began); least == 0 || took < least {
+			least = took
+		}
+	}
+	return least
 }
 
 //go:noinline
@@ -264,4 +286,13 @@ func compute(n int) uint64 {
 		v *= 0x9e3779b97f4a7c15 // odd, so never zero
 	}
 	return v
+}
+
+// take takes bytes from the heap, and lets go of them.
+//
+//go:noinline
+func take(heap int) {
+	if heap > 0 {
+		runtime.KeepAlive(make([]byte, heap))
+	}
 }
