@@ -8,10 +8,10 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// mapping is address space for one linear memory, which begins as an image or, if
-// that is nil, as zeros.
+// mapping is address space for one linear memory, which begins as an image that is
+// mapped or, if that is nil, as zeros.
 type mapping struct {
-	image *image
+	image *mappedImage
 	bytes []byte
 }
 
@@ -33,8 +33,23 @@ const (
 	clearBytes = 128 << 10
 )
 
-// take returns a mapping of a size, in bytes, whose beginning is the image.
+// take returns a mapping of a size, in bytes, whose beginning is the image; nil means
+// zeros.
 func (p *memoryPool) take(i *image, size uint64) (mapping, error) {
+	switch {
+	case i == nil:
+		return p.takeMapped(nil, size)
+	case i.mapped != nil:
+		return p.takeMapped(i.mapped, size)
+	}
+	m, err := p.takeMapped(nil, size)
+	if err == nil {
+		i.copyTo(m.bytes)
+	}
+	return m, err
+}
+
+func (p *memoryPool) takeMapped(i *mappedImage, size uint64) (mapping, error) {
 	p.mu.Lock()
 	for n := len(p.idle) - 1; n >= 0; n-- {
 		if m := p.idle[n]; m.image == i && uint64(len(m.bytes)) == size {
@@ -48,19 +63,13 @@ func (p *memoryPool) take(i *image, size uint64) (mapping, error) {
 	if err != nil {
 		return mapping{}, err
 	}
-	m := mapping{image: i, bytes: bytes}
-	if i == nil {
-		return m, nil
+	if i != nil {
+		if err := i.over(bytes); err != nil {
+			release(bytes)
+			return mapping{}, err
+		}
 	}
-	if i.mapped == nil {
-		i.copyTo(bytes)
-		return m, nil
-	}
-	if err := i.mapped.over(bytes); err != nil {
-		release(bytes)
-		return mapping{}, err
-	}
-	return m, nil
+	return mapping{image: i, bytes: bytes}, nil
 }
 
 // give takes a mapping back of which the first used bytes may have been written.
@@ -89,23 +98,18 @@ func (p *memoryPool) give(m mapping, used uint64) {
 
 // restore makes a mapping what it began as; not ok if that cannot be had.
 func (m mapping) restore(used uint64) bool {
-	if m.image != nil && m.image.mapped != nil {
-		return m.image.mapped.restore(m.bytes[:used])
-	}
 	switch {
+	case m.image != nil:
+		return m.image.restore(m.bytes[:used])
 	case used <= clearBytes:
 		clear(m.bytes[:used])
-	case !discard(m.bytes[:used]):
-		return false
+		return true
 	}
-	if m.image != nil {
-		m.image.copyTo(m.bytes)
-	}
-	return true
+	return discard(m.bytes[:used])
 }
 
 // forget frees the mappings of an image.
-func (p *memoryPool) forget(i *image) {
+func (p *memoryPool) forget(i *mappedImage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = slices.DeleteFunc(p.idle, func(m mapping) bool {

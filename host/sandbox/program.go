@@ -67,8 +67,8 @@ type loadedCode struct {
 }
 
 func (l *loadedCode) free(e *Engine) error {
-	if l.image != nil {
-		e.memories.forget(l.image)
+	if l.image != nil && l.image.mapped != nil {
+		e.memories.forget(l.image.mapped)
 		l.image.unmap()
 	}
 	return l.compiled.Close(context.Background())
