@@ -1,0 +1,149 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/gloveboxhq/glovebox/abi"
+	"github.com/gloveboxhq/glovebox/host/sandbox"
+)
+
+// holding is a hand that holds 40 pages of memory while it waits for the host.
+const holding = `(module (import "glovebox_files" "read" (func $read (param i32 i32) (result i32)))
+  (memory (export "memory") 40) (data (i32.const 0) "{\22path\22:\22pause\22,\22offset\22:0,\22length\22:1}")
+  (func (export "glovebox_query_v1") (result i32) (drop (call $read (i32.const 0) (i32.const 38))) (i32.const 0)))`
+
+// shortMemory is that of all hands together where holding leaves 8 pages of it.
+const shortMemory = 48 << 16
+
+// assembled is a module in the text format; the test is skipped where there is no assembler.
+func assembled(t *testing.T, text string) []byte {
+	t.Helper()
+	module, err := assemble(t.Context(), text)
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return module
+}
+
+// whileHeld does what it is given while a query of holding waits in the engine.
+func whileHeld(t *testing.T, engine *sandbox.Engine, held []byte, do func()) {
+	t.Helper()
+	holds, err := engine.Load(t.Context(), held, sandbox.Options{Name: "holds", Granted: []abi.Capability{abi.CapabilityFiles}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := false
+	if _, err := holds.Query(t.Context(), abi.Query{}, sandbox.Ports{Files: door{"pause": func() { do(); done = true }}}); err != nil || !done {
+		t.Fatalf("it holds memory: %v, %v", done, err)
+	}
+}
+
+// A hand for whose memory there is no room when its image is to be taken is refused for the
+// time being, and one that had no room in a step begins before it. Loaded again when there is
+// room, they begin from whole images, in the same engine and in others.
+func TestLoadWhileMemoryIsShort(t *testing.T) {
+	held := assembled(t, holding)
+	for _, test := range []struct {
+		name, memory, initialises string
+		reason                    string // "" if it is refused
+	}{
+		// All that there is for all hands: nothing of the first try may be held still.
+		{"to begin with", "48", "", ""},
+		{"in a step that goes on", "4", "(drop (memory.grow (i32.const 44)))", "_initialize ran out of memory: others had what was left of the 3 MiB for all hands together"},
+		{"in a step that traps", "4", "(if (i32.lt_s (memory.grow (i32.const 44)) (i32.const 0)) (then unreachable))", "_initialize ran out of memory: others had what was left of the 3 MiB for all hands together"},
+	} {
+		module := assembled(t, `(module (import "glovebox" "reply" (func $reply (param i32 i32) (result i32)))
+			(memory (export "memory") `+test.memory+`) (data (i32.const 0) "cold")
+			(func (export "_initialize") `+test.initialises+` (i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1))))
+			(func (export "glovebox_query_v1") (result i32) (call $reply (i32.const 0) (i32.const 4))))`)
+		for _, way := range ways[:2] {
+			t.Run(test.name+", "+way.name, func(t *testing.T) {
+				config := sandbox.Config{Images: way.images, MemoryBytes: shortMemory, CacheDir: t.TempDir()}
+				engine := newEngine(t, config)
+				load := func(engine *sandbox.Engine) (*sandbox.Module, error) {
+					return engine.Load(t.Context(), module, sandbox.Options{Name: "late"})
+				}
+				whileHeld(t, engine, held, func() {
+					loaded, err := load(engine)
+					if test.reason == "" {
+						refusal, ok := errors.AsType[*abi.Error](err)
+						if !ok || refusal.Hand != "late" || refusal.Kind != abi.KindUnavailable || !strings.Contains(refusal.Text, "load it again when there are fewer") {
+							t.Errorf("without room: %v", err)
+						}
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if begins := loaded.Image(); begins.Stage != sandbox.StageData || begins.Reason != test.reason {
+						t.Errorf("without room it begins from %+v", begins)
+					}
+					if err := loaded.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				for _, engine := range []*sandbox.Engine{engine, newEngine(t, config)} {
+					loaded, err := load(engine)
+					if err != nil {
+						t.Fatal("with room: ", err)
+					}
+					if begins := loaded.Image(); begins.Stage != sandbox.StageInitialised || begins.Reason != "" {
+						t.Errorf("with room it begins from %+v", begins)
+					}
+					for range 2 {
+						if got, _, err := ask(t, loaded, "", sandbox.Ports{}); err != nil || got != "dold" {
+							t.Errorf("with room it answers %q, %v", got, err)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// A query without memory says whose limit it met, and what it is: its own, or that of all.
+func TestOutOfMemoryNamesTheLimit(t *testing.T) {
+	held := assembled(t, holding)
+	const (
+		own    = `hand "wants": ran out of memory: the limit is 2 MiB`
+		shared = `hand "wants": ran out of memory: others had what was left of the 3 MiB for all hands together`
+	)
+	for name, test := range map[string]struct {
+		memory, grows int
+		with, without string // room; "" is an answer
+	}{
+		"to begin with":       {20, 0, "", shared},
+		"in the query":        {1, 19, "", shared},
+		"beyond its own":      {1, 32, own, own},
+		"within what is left": {1, 7, "", ""},
+	} {
+		module := assembled(t, fmt.Sprintf(`(module (memory (export "memory") %d) (func (export "glovebox_query_v1") (result i32)
+			(if (i32.lt_s (memory.grow (i32.const %d)) (i32.const 0)) (then unreachable)) (i32.const 0)))`, test.memory, test.grows))
+		for _, way := range ways {
+			t.Run(name+", "+way.name, func(t *testing.T) {
+				engine := newEngine(t, sandbox.Config{Images: way.images, MemoryBytes: shortMemory})
+				wants, err := engine.Load(t.Context(), module, sandbox.Options{Name: "wants", Limits: abi.Limits{MemoryBytes: 2 << 20}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				asks := func(want string) {
+					t.Helper()
+					_, err := wants.Query(t.Context(), abi.Query{}, sandbox.Ports{})
+					if want == "" && err != nil || want != "" && (!errors.Is(err, abi.KindOutOfMemory) || err.Error() != want) {
+						t.Errorf("it ends with %v, want %q", err, want)
+					}
+				}
+				asks(test.with)
+				whileHeld(t, engine, held, func() { asks(test.without) })
+				asks(test.with)
+			})
+		}
+	}
+}
