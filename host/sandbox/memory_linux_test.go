@@ -2,7 +2,9 @@ package sandbox_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,147 @@ import (
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
+
+// mappingsOfImages counts the mappings of images in this process, by the file that each image
+// is: those that memories begin from, which are writable, and those that are only read.
+func mappingsOfImages(t *testing.T) (memories, views map[string]int) {
+	t.Helper()
+	all, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	memories, views = map[string]int{}, map[string]int{}
+	for line := range strings.Lines(string(all)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) < 6 || !strings.HasPrefix(fields[5], "/memfd:glovebox-image"):
+		case fields[1] == "rw-p":
+			memories[fields[4]]++
+		case fields[1] == "r--p":
+			views[fields[4]]++
+		default:
+			t.Errorf("an image is mapped as %s", fields[1])
+		}
+	}
+	return memories, views
+}
+
+// Memories that no query is in are kept for the next, 64 of them: of more hands, those asked
+// longest ago have theirs released. Hands that are closed leave none, nor their images.
+func TestIdleMemoriesAreBounded(t *testing.T) {
+	const most = 64
+	engine := newEngine(t, sandbox.Config{CacheDir: t.TempDir()})
+	before, viewsBefore := mappingsOfImages(t)
+	openBefore, known := len(imagesInMemory(t)), viewsBefore
+	hands := make([]*sandbox.Module, most+6)
+	// files are the images of the hands, in their order.
+	files := make([]string, len(hands))
+	for n := range hands {
+		hands[n] = loadSaying(t, engine, fmt.Sprintf("%c%c", 'a'+n/26, 'a'+n%26))
+		_, views := mappingsOfImages(t)
+		for file := range views {
+			if known[file] == 0 {
+				files[n] = file
+			}
+		}
+		if known = views; files[n] == "" {
+			t.Fatalf("%s begins from %+v, which is not mapped", hands[n].Name(), hands[n].Image())
+		}
+	}
+	asks := func(hands ...*sandbox.Module) {
+		t.Helper()
+		for _, hand := range hands {
+			if _, err := hand.Query(t.Context(), abi.Query{}, sandbox.Ports{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kept := func(hands ...int) {
+		t.Helper()
+		want := maps.Clone(before)
+		for _, n := range hands {
+			want[files[n]] = 1
+		}
+		memories, _ := mappingsOfImages(t)
+		for n, file := range files {
+			if memories[file] != want[file] {
+				t.Errorf("hand %d has %d memories, want %d", n, memories[file], want[file])
+			}
+		}
+		if len(memories) != len(want) {
+			t.Errorf("%d hands have memories, want %d", len(memories), len(want))
+		}
+	}
+	upTo := func(from, to int) (all []int) {
+		for n := from; n < to; n++ {
+			all = append(all, n)
+		}
+		return all
+	}
+	asks(hands[:most]...)
+	asks(hands[:most]...) // from what they have
+	have := upTo(0, most)
+	kept(have...)
+	// Two of them are the longest unused no more.
+	asks(hands[3], hands[0])
+	have = append(append([]int{1, 2}, upTo(4, most)...), 3, 0)
+	for n := most; n < len(hands); n++ {
+		asks(hands[n])
+		have = append(have[1:], n)
+		kept(have...)
+	}
+
+	if err := hands[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	kept(slices.DeleteFunc(have, func(n int) bool { return n == 0 })...)
+	if err := engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kept()
+	if _, views := mappingsOfImages(t); !maps.Equal(views, viewsBefore) {
+		t.Errorf("%d images are mapped, after %d", len(views), len(viewsBefore))
+	}
+	if open := len(imagesInMemory(t)); open != openBefore {
+		t.Errorf("%d files of images are open, after %d", open, openBefore)
+	}
+}
+
+// An engine that is closed leaves no address space, however its instances began.
+func TestClosedEnginesLeaveNoMemory(t *testing.T) {
+	size := func() (pages int64) {
+		t.Helper()
+		statm, err := os.ReadFile("/proc/self/statm")
+		if err == nil {
+			_, err = fmt.Sscan(string(statm), &pages)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pages
+	}
+	const memory, engines = 1 << 30, 16
+	for _, way := range ways {
+		before := size()
+		for range engines {
+			engine := newEngine(t, sandbox.Config{Images: way.images})
+			module, err := engine.Load(t.Context(), saying("hi"), sandbox.Options{Name: "says-hi", Limits: abi.Limits{MemoryBytes: memory}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := module.Query(t.Context(), abi.Query{}, sandbox.Ports{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := engine.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// What one of two engines leaves is too much; Go's own runtime takes some.
+		if more := (size() - before) * int64(os.Getpagesize()); more > engines*memory/2 {
+			t.Errorf("%s: %d MiB are mapped more, after %d engines", way.name, more>>20, engines)
+		}
+	}
+}
 
 // readsPages is a hand whose image has 8 MiB and whose query reads two pages of it, far
 // from each other.
