@@ -438,6 +438,7 @@ func TestPanicInAPortIsAnError(t *testing.T) {
 
 // H3, the part of all queries together.
 func TestAllMemoriesTogetherAreBounded(t *testing.T) {
+	load(t, newEngine(t, sandbox.Config{}), build.Reactor, abi.Limits{}) // has room to take its image
 	module := load(t, newEngine(t, sandbox.Config{MemoryBytes: 1 << 20}), build.Reactor, abi.Limits{})
 	if _, _, err := ask(t, module, "say hello", sandbox.Ports{}); !errors.Is(err, abi.KindOutOfMemory) {
 		t.Errorf("got %v", err)
