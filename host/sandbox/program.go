@@ -8,9 +8,11 @@ import (
 	"hash/maphash"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/tetratelabs/wazero"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
@@ -40,18 +42,18 @@ type program struct {
 	loaded chan struct{}
 	err    error
 
-	// folder is where the code can be loaded from again, by one at a time; code is
+	// folder is where the code can be loaded from again, by who has again; entry is
 	// the digest of its cache entry. lasting says that it cannot.
 	folder  compiledFolder
 	entry   string
 	lasting bool
-	again   sync.Mutex
+	again   *semaphore.Weighted
 
 	// What follows is guarded by the engine's mu. users are the modules that have
-	// the program, running the queries that are in it, and used is greater than of
-	// any that was asked earlier.
+	// the program, running the queries that are in it, and used is when the last was
+	// over.
 	users, running int
-	used           int64
+	used           time.Time
 	// code is nil while it is dropped, and held then keeps its entry of the cache.
 	code *loadedCode
 	held *flock.Flock
@@ -81,7 +83,7 @@ func (e *Engine) share(ctx context.Context, key string, load func(*program) erro
 		e.mu.Lock()
 		p, shared := e.programs[key]
 		if !shared {
-			p = &program{loaded: make(chan struct{})}
+			p = &program{loaded: make(chan struct{}), again: semaphore.NewWeighted(1)}
 			e.programs[key] = p
 		}
 		p.users++
@@ -171,12 +173,12 @@ func (p *program) open(ctx context.Context, e *Engine, a admitted) (*loadedCode,
 	return &loadedCode{compiled: compiled, bytes: bytes + int64(len(a.module))}, nil
 }
 
-// keep makes l the program's code.
+// keep makes l the program's code. Unless a query waits for it, it is idle at once: of
+// many that are loaded when a host starts, few may ever be asked.
 func (p *program) keep(e *Engine, l *loadedCode) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.uses++
-	p.code, p.used = l, e.uses
+	p.code, p.used = l, time.Now().Add(-idleAfter)
 	e.codeBytes += l.bytes
 }
 
@@ -215,8 +217,6 @@ func (e *Engine) use(ctx context.Context, m *Module) (*loadedCode, error) {
 	p := m.program
 	e.mu.Lock()
 	p.running++
-	e.uses++
-	p.used = e.uses
 	code := p.code
 	e.mu.Unlock()
 	if code != nil {
@@ -224,22 +224,30 @@ func (e *Engine) use(ctx context.Context, m *Module) (*loadedCode, error) {
 	}
 	code, err := e.loadAgain(ctx, m)
 	if err != nil {
-		e.done(p)
-		return nil, &abi.Error{Hand: m.name, Kind: abi.KindUnavailable, Text: "its code was dropped, because the code of other hands was used since, and cannot be loaded again from the compilation cache: load the hand anew", Err: err}
+		e.done(p, time.Now())
+		if ctx.Err() != nil {
+			return nil, m.ended(ctx)
+		}
+		return nil, &abi.Error{Hand: m.name, Kind: abi.KindUnavailable, Text: "its code was dropped while nobody asked for it, and cannot be loaded again from the compilation cache: load the hand anew", Err: err}
 	}
+	e.dropIdle()
 	return code, nil
 }
 
-func (e *Engine) done(p *program) {
+// done ends what use began, for a query that was over at a time.
+func (e *Engine) done(p *program, at time.Time) {
 	e.mu.Lock()
 	p.running--
+	p.used = at
 	e.mu.Unlock()
 }
 
 func (e *Engine) loadAgain(ctx context.Context, m *Module) (*loadedCode, error) {
 	p := m.program
-	p.again.Lock()
-	defer p.again.Unlock()
+	if err := p.again.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer p.again.Release(1)
 	e.mu.Lock()
 	code := p.code
 	e.mu.Unlock()
@@ -267,33 +275,80 @@ func (e *Engine) loadAgain(ctx context.Context, m *Module) (*loadedCode, error) 
 	p.held = nil
 	e.mu.Unlock()
 	_ = held.Unlock()
-	e.dropIdle()
 	return code, nil
 }
 
-// dropIdle drops code that no query is in, that asked for longest ago first, until
-// the rest is within the bound. What it drops can be loaded again: its entry of the
-// cache is there, and kept from eviction. What cannot be dropped stays.
+// Code is idle if it was in no query for idleAfter. idleShare is the part of
+// Config.CodeBytes that idle code may take; while there is more code than that, what
+// has become idle is looked for every lookAfter.
+const (
+	idleAfter = 10 * time.Minute
+	idleShare = 8
+	lookAfter = time.Minute
+)
+
+// dropIdle drops code that no query is in, the longest unused first, until what is
+// idle, and all together, is within its bound. What it drops can be loaded again: its
+// entry of the cache is there, and kept from eviction. What cannot be dropped stays.
 func (e *Engine) dropIdle() {
 	tried := map[*program]bool{}
 	for {
-		e.mu.Lock()
-		var idle *program
-		var key string
-		for k, p := range e.programs {
-			if p.code != nil && p.running == 0 && !p.lasting && !tried[p] && (idle == nil || p.used < idle.used) {
-				idle, key = p, k
-			}
-		}
-		if idle == nil || e.codeBytes <= e.config.CodeBytes {
-			e.mu.Unlock()
+		p, key := e.toDrop(tried)
+		if p == nil {
 			return
 		}
-		idle.users++
-		e.mu.Unlock()
-		tried[idle] = true
-		_ = e.drop(idle)
-		_ = e.unshare(key, idle)
+		tried[p] = true
+		_ = e.drop(p)
+		_ = e.unshare(key, p)
+	}
+}
+
+// toDrop returns the program whose code is to be dropped next, but none that was
+// tried; nil if there is none. Whoever gets it has to unshare it.
+func (e *Engine) toDrop(tried map[*program]bool) (next *program, key string) {
+	bound := e.config.CodeBytes / idleShare
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.codeBytes <= bound {
+		return nil, ""
+	}
+	longAgo := time.Now().Add(-idleAfter)
+	var idle, droppable int64
+	for k, p := range e.programs {
+		if p.code == nil || p.lasting {
+			continue
+		}
+		droppable += p.code.bytes
+		if p.running > 0 || tried[p] {
+			continue
+		}
+		if !p.used.After(longAgo) {
+			idle += p.code.bytes
+		}
+		if next == nil || p.used.Before(next.used) {
+			next, key = p, k
+		}
+	}
+	if next != nil && (idle > bound || e.codeBytes > e.config.CodeBytes) {
+		next.users++
+		return next, key
+	}
+	if droppable > bound && e.looking == nil && !e.closed {
+		e.work.Add(1)
+		e.looking = time.AfterFunc(lookAfter, e.look)
+	}
+	return nil, ""
+}
+
+// look drops what has become idle.
+func (e *Engine) look() {
+	defer e.work.Done()
+	e.mu.Lock()
+	e.looking = nil
+	closed := e.closed
+	e.mu.Unlock()
+	if !closed {
+		e.dropIdle()
 	}
 }
 

@@ -1,16 +1,24 @@
 package sandbox_test
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
+	"github.com/gloveboxhq/glovebox/sdk/go/build"
 )
 
 // saying is the module of the specification with two letters of its own, and the
@@ -74,6 +82,218 @@ func TestIdleCodeIsDropped(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// loadNew loads a module that a cache does not have, and tells its entry.
+func loadNew(t *testing.T, engine *sandbox.Engine, dir, letters string) (module *sandbox.Module, entry string) {
+	t.Helper()
+	before := entriesOf(t, dir)
+	module = loadSaying(t, engine, letters)
+	added := slices.DeleteFunc(entriesOf(t, dir), func(entry string) bool { return slices.Contains(before, entry) })
+	if len(added) != 1 {
+		t.Fatalf("it adds the entries %q", added)
+	}
+	return module, added[0]
+}
+
+// isDropped tells whether the code of an entry is dropped: the entry is then kept from
+// eviction.
+func isDropped(t *testing.T, entry string) bool {
+	t.Helper()
+	lock := flock.New(filepath.Join(entry, "lock"))
+	free, err := lock.TryLock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	return !free
+}
+
+// codeOf is what the code of a module in a cache counts as.
+func codeOf(t *testing.T, letters string) int64 {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "cache")
+	module, entry := loadNew(t, newEngine(t, sandbox.Config{CacheDir: dir}), dir, letters)
+	bytes := module.Image().Bytes
+	if err := filepath.WalkDir(entry, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || d.Name() == "seal" || d.Name() == "image" || d.Name() == "lock" {
+			return err
+		}
+		info, err := d.Info()
+		bytes += info.Size()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return bytes
+}
+
+// Of code that nobody has asked for yet, or for ten minutes, an eighth of the bound stays:
+// what was used last. Code that was asked for since then stays whatever it takes.
+func TestIdleCodeIsDroppedInTime(t *testing.T) {
+	code := codeOf(t, "aa")
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "cache")
+		engine := newEngine(t, sandbox.Config{CacheDir: dir, CodeBytes: 8 * (2*code + code/2)})
+		all := []string{"aa", "bb", "cc", "dd"}
+		modules, entries := map[string]*sandbox.Module{}, map[string]string{}
+		for _, letters := range all {
+			modules[letters], entries[letters] = loadNew(t, engine, dir, letters)
+			time.Sleep(time.Second)
+		}
+		dropped := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			var are []string
+			for _, letters := range all {
+				if isDropped(t, entries[letters]) {
+					are = append(are, letters)
+				}
+			}
+			if got := strings.Join(are, " "); got != want {
+				t.Errorf("%s: %q are dropped, want %q", when, got, want)
+			}
+		}
+		asked := func(letters string) {
+			t.Helper()
+			if got, _, err := ask(t, modules[letters], "x", sandbox.Ports{}); err != nil || got != letters {
+				t.Errorf("%q says %q, %v", letters, got, err)
+			}
+		}
+		dropped("never asked", "aa bb")
+		for _, letters := range []string{"bb", "aa", "dd", "cc"} {
+			asked(letters)
+			time.Sleep(time.Second)
+		}
+		dropped("all asked", "")
+		time.Sleep(8 * time.Minute)
+		dropped("after eight minutes", "")
+		asked("bb")
+		time.Sleep(time.Minute)
+		dropped("after nine minutes", "")
+		time.Sleep(2 * time.Minute)
+		dropped("after eleven minutes", "aa")
+		asked("dd")
+		time.Sleep(8 * time.Minute)
+		dropped("one within its ten minutes", "aa")
+		time.Sleep(3 * time.Minute)
+		dropped("all are idle", "aa cc")
+		time.Sleep(24 * time.Hour)
+		dropped("a day later", "aa cc")
+		for _, letters := range all {
+			asked(letters)
+		}
+		dropped("asked again", "")
+		closing := time.Now()
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(closing); took != 0 {
+			t.Errorf("to close takes %v", took)
+		}
+	})
+}
+
+// What a query is in is not idle; its ten minutes begin when the query is over.
+func TestRunningCodeIsNotDropped(t *testing.T) {
+	built, err := guests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "cache")
+		engine := newEngine(t, sandbox.Config{CacheDir: dir, CodeBytes: 32 << 20})
+		module, err := engine.Load(t.Context(), built[build.Reactor], sandbox.Options{Name: "guest", Granted: abi.Capabilities(), Trusted: true, Limits: abi.Limits{Timeout: 5 * time.Minute}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry := entriesOf(t, dir)[0]
+		if !isDropped(t, entry) {
+			t.Error("it takes more than idle code may, and was never asked")
+		}
+		started, release := make(chan struct{}), make(chan struct{})
+		done := make(chan error)
+		go func() {
+			_, err := module.Query(t.Context(), abi.Query{Prompt: "read docs a"}, sandbox.Ports{Files: waitingFiles{started: started, release: release}})
+			done <- err
+		}()
+		<-started
+		time.Sleep(4 * time.Minute)
+		if isDropped(t, entry) {
+			t.Error("it is dropped under a query")
+		}
+		close(release)
+		if err := <-done; !errors.Is(err, abi.KindHandFailed) {
+			t.Errorf("without the file: %v", err)
+		}
+		time.Sleep(9 * time.Minute)
+		if isDropped(t, entry) {
+			t.Error("it is dropped nine minutes after the query")
+		}
+		time.Sleep(2 * time.Minute)
+		if !isDropped(t, entry) {
+			t.Error("it is not dropped eleven minutes after the query")
+		}
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Queries that come at the very moment at which their code is dropped.
+func TestIdleCodeIsDroppedAsItIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newEngine(t, sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache"), CodeBytes: 1})
+		var group sync.WaitGroup
+		for i := range 6 {
+			letters := strings.Repeat(string(rune('a'+i%3)), 2)
+			module := loadSaying(t, engine, letters)
+			group.Go(func() {
+				for range 60 {
+					time.Sleep(time.Minute)
+					result, err := module.Query(t.Context(), abi.Query{}, sandbox.Ports{})
+					if err != nil || boundary.Neutral(result.Reply) != letters {
+						t.Errorf("%q, %v", boundary.Neutral(result.Reply), err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A query that is over while another loads its code again is told so at once.
+func TestQueryEndsWhileItsCodeIsLoadedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newEngine(t, sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache"), CodeBytes: 1})
+		module := loadSaying(t, engine, "aa")
+		release := module.HoldLoadingAgain()
+		for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			done := make(chan error)
+			go func() {
+				_, err := module.Query(ctx, abi.Query{}, sandbox.Ports{})
+				done <- err
+			}()
+			if want == context.Canceled {
+				synctest.Wait()
+				cancel()
+			}
+			if err := <-done; !errors.Is(err, want) || !errors.Is(err, abi.KindTimeout) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			cancel()
+		}
+		release()
+		if got, _, err := ask(t, module, "x", sandbox.Ports{}); err != nil || got != "aa" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
 }
 
 // What is within the bound stays.

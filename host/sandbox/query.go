@@ -125,11 +125,12 @@ func (m *Module) ask(ctx context.Context, encoded []byte, maxOutputTokens int, p
 	if err != nil {
 		return Result{}, err
 	}
-	defer m.engine.done(m.program)
 	c := &call{module: m, code: code, ports: ports, query: encoded, maxOutputTokens: maxOutputTokens, granted: slice}
+	var result Result
 	began := time.Now()
+	defer func() { m.engine.done(m.program, began.Add(result.Took)) }()
 	err = c.run(ctx)
-	result := c.outcome(maxOutputTokens, err)
+	result = c.outcome(maxOutputTokens, err)
 	result.Took = time.Since(began)
 	return result, err
 }
@@ -484,10 +485,10 @@ func (c *call) explain(parent, limited context.Context, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(parent.Err(), context.Canceled):
-		return &abi.Error{Hand: m.name, Kind: abi.KindTimeout, Text: "query cancelled", Err: context.Canceled}
+		return m.ended(parent)
 	case limited.Err() != nil || errors.Is(err, errTimeIsUp):
-		if deadline, ok := parent.Deadline(); ok && parent.Err() != nil {
-			return m.errorf(abi.KindTimeout, "query timed out at its caller's deadline, %s", deadline.UTC().Format(time.RFC3339))
+		if _, ok := parent.Deadline(); ok && parent.Err() != nil {
+			return m.ended(parent)
 		}
 		return m.errorf(abi.KindTimeout, "query timed out after %v", m.limits.Timeout)
 	case c.memory.crowded:
@@ -501,6 +502,18 @@ func (c *call) explain(parent, limited context.Context, err error) error {
 		return m.errorf(abi.KindStackOverflow, "its call stack overflowed")
 	}
 	return m.errorf(abi.KindTrap, "trapped: %s", engineText(err))
+}
+
+// ended is the error of a query whose ctx is over.
+func (m *Module) ended(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return &abi.Error{Hand: m.name, Kind: abi.KindTimeout, Text: "query cancelled", Err: context.Canceled}
+	}
+	text := "query timed out at its caller's deadline"
+	if deadline, ok := ctx.Deadline(); ok {
+		text += ", " + deadline.UTC().Format(time.RFC3339)
+	}
+	return m.errorf(abi.KindTimeout, "%s", text)
 }
 
 // engineTexts are the engine's errors that hold nothing of the guest's.

@@ -42,9 +42,10 @@ type Config struct {
 	// Zero means 2 GiB.
 	CacheBytes int64
 	// CodeBytes bounds, about, what the code and the images of modules take in
-	// memory; those that no query is in and that were asked for longest ago are
-	// dropped, and loaded again from the cache when they are asked, which takes
-	// some ten milliseconds for a large one. Zero means 1 GiB.
+	// memory; of those that were in no query for ten minutes, or in none yet, an
+	// eighth of it may stay. What no query is in and was used longest ago is dropped,
+	// and loaded again from the cache when it is asked, which takes from a few to
+	// some hundred milliseconds, by its size. Zero means 1 GiB.
 	CodeBytes int64
 	// InFlight bounds the queries that were begun and are not yet answered;
 	// zero means 64.
@@ -89,8 +90,9 @@ type Engine struct {
 	opening [64]sync.Mutex
 	seed    maphash.Seed
 
-	// work are the loads that run and the modules that are being closed: Close waits
-	// for them. None begins once closed is set; closing then ends the loads.
+	// work are the loads that run, the modules that are being closed and the look that
+	// is to come: Close waits for them. None begins once closed is set; closing then
+	// ends the loads.
 	work    sync.WaitGroup
 	closing context.Context
 	close   context.CancelFunc
@@ -100,8 +102,10 @@ type Engine struct {
 	closed   bool
 	modules  map[*Module]struct{}
 	programs map[string]*program
-	// uses counts queries, codeBytes what the programs' code takes; guarded by mu.
-	uses, codeBytes int64
+	// codeBytes is what the programs' code takes, and looking calls look; nil if there
+	// is nothing to look for. Guarded by mu.
+	codeBytes int64
+	looking   *time.Timer
 }
 
 // New returns an engine. It fails only if the cache directory cannot be used.
@@ -193,6 +197,9 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
+	if e.looking != nil && e.looking.Stop() {
+		e.work.Done()
+	}
 	modules := e.modules
 	e.modules = nil
 	e.mu.Unlock()

@@ -1,0 +1,10 @@
+package sandbox
+
+// HoldLoadingAgain has whoever asks for the module's dropped code wait until release
+// is called.
+func (m *Module) HoldLoadingAgain() (release func()) {
+	if !m.program.again.TryAcquire(1) {
+		panic("it is being loaded again")
+	}
+	return func() { m.program.again.Release(1) }
+}
