@@ -58,7 +58,7 @@ type setup struct {
 	// cache is a directory that keeps compiled modules between processes. If
 	// it is "", Glovebox makes one of its own and the peers have none.
 	cache string
-	// codeBytes bounds what Glovebox keeps of idle hands; zero means its default.
+	// codeBytes bounds what Glovebox keeps of code; zero means its default.
 	codeBytes int64
 	// atOnce is how many queries of one hand may be in flight; zero means the
 	// default. Only Glovebox bounds them.
