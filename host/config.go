@@ -85,6 +85,7 @@ type Config struct {
 	Store      StoreConfig           `toml:"store"`
 	Model      ModelConfig           `toml:"model"`
 	Boundary   BoundaryConfig        `toml:"boundary"`
+	Engine     EngineConfig          `toml:"engine"`
 	Compaction CompactionConfig      `toml:"compaction"`
 	Sessions   SessionsConfig        `toml:"sessions"`
 	Memory     MemoryConfig          `toml:"memory"`
@@ -254,6 +255,39 @@ const defaultTopicTokenCap, minTopicTokens = 800, 64
 // no room for it, so that it is never much of a small window.
 func (c Config) topicTokens() int {
 	return min(positiveOr(c.Memory.TopicTokenCap, defaultTopicTokenCap), c.budget()/4)
+}
+
+// EngineConfig is [engine]: what the code of hands may take, in MiB.
+type EngineConfig struct {
+	// CodeMiB bounds what loaded code and images take in memory, as
+	// sandbox.Config.CodeBytes says; zero means 1024. CacheMiB bounds what the
+	// compilation cache has on disk; zero means 2048.
+	CodeMiB  int `toml:"code_mib"`
+	CacheMiB int `toml:"cache_mib"`
+}
+
+// maxEngineMiB is 1 TiB.
+const maxEngineMiB = 1 << 20
+
+func (c *Config) checkEngine() error {
+	for _, bound := range []struct {
+		key string
+		mib int
+	}{{"code_mib", c.Engine.CodeMiB}, {"cache_mib", c.Engine.CacheMiB}} {
+		if bound.mib < 0 || bound.mib > maxEngineMiB {
+			return fmt.Errorf("engine.%s: %d is out of range: use 1 to %d", bound.key, bound.mib, maxEngineMiB)
+		}
+	}
+	return nil
+}
+
+// sandbox is the configuration of the engine, whose zero values are those of the
+// sandbox.
+func (c Config) sandbox(cache string) sandbox.Config {
+	return sandbox.Config{
+		CacheDir: cache, Compiler: c.Compiler,
+		CodeBytes: int64(c.Engine.CodeMiB) << 20, CacheBytes: int64(c.Engine.CacheMiB) << 20,
+	}
 }
 
 // ServerConfig is [server].
@@ -641,7 +675,7 @@ func under(dir, path string) string {
 // Check returns an error that names the key, if a value is impossible or two
 // contradict each other. It opens nothing.
 func (c *Config) Check() error {
-	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkCompaction, c.checkMemory, c.checkNames, c.checkTrust, c.checkHands, c.checkSources, c.checkServer, c.checkLogging} {
+	for _, check := range []func() error{c.checkModel, c.checkBoundary, c.checkEngine, c.checkCompaction, c.checkMemory, c.checkNames, c.checkTrust, c.checkHands, c.checkSources, c.checkServer, c.checkLogging} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -39,6 +39,10 @@ users = ["default"]
 [sessions]
 timezone = "Europe/Berlin"
 
+[engine]
+code_mib = 256
+cache_mib = 512
+
 [server]
 listen = "[::1]:0"
 hosts = ["glovebox.example.com", "box:8443", "[fd00::1]:7780"]
@@ -143,6 +147,8 @@ func TestLoadConfigRefuses(t *testing.T) {
 		"a URL for a host":       {"[server]\nhosts = [\"https://a.example\"]\n", "server.hosts[0]"},
 		"a pattern for a host":   {"[server]\nhosts = [\"a.example\", \"*.example\"]\n", "server.hosts[1]"},
 		"an empty host":          {"[server]\nhosts = [\"\"]\n", "server.hosts[0]"},
+		"no room for code":       {"[engine]\ncode_mib = -1\n", "engine.code_mib"},
+		"a cache of 2 TiB":       {"[engine]\ncache_mib = 2097152\n", "engine.cache_mib"},
 		"never to drain":         {"[server]\ndrain_secs = 0\n", "server.drain_secs"},
 		"to drain backwards":     {"[server]\ndrain_secs = -1\n", "server.drain_secs"},
 		"to drain for ever":      {"[server]\ndrain_secs = 3601\n", "server.drain_secs"},

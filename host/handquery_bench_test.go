@@ -51,7 +51,7 @@ default = true
 
 // promptHand writes the hand into a directory, configurable or not, and returns where
 // it is.
-func promptHand(b *testing.B, configurable bool) (path, digest string) {
+func promptHand(b testing.TB, configurable bool) (path, digest string) {
 	b.Helper()
 	module := []byte(prompt)
 	if configurable {

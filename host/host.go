@@ -156,7 +156,7 @@ func New(ctx context.Context, config Config) (_ *Host, err error) {
 	if h.ledger, err = capability.OpenLedger(ctx, filepath.Join(filepath.Dir(config.Store.Path), "hands.db"), h.now); err != nil {
 		return nil, err
 	}
-	if h.engine, err = sandbox.New(sandbox.Config{CacheDir: config.Cache, Compiler: config.Compiler}); err != nil {
+	if h.engine, err = sandbox.New(config.sandbox(config.Cache)); err != nil {
 		return nil, err
 	}
 	if err := ResumeWipes(ctx, store, h.ledger, h.log); err != nil {

@@ -83,7 +83,7 @@ func OpenInstaller(ctx context.Context, config Config) (_ *Installer, err error)
 		}
 	}
 	cache := cmp.Or(config.Cache, defaultCache(config.Data))
-	if i.engine, err = sandbox.New(sandbox.Config{CacheDir: cache, Compiler: config.Compiler}); err != nil {
+	if i.engine, err = sandbox.New(config.sandbox(cache)); err != nil {
 		return nil, err
 	}
 	return i, nil

@@ -437,6 +437,7 @@ func restartFor(inForce, config Config) []string {
 		{"store", inForce.Store, config.Store},
 		{"model", inForce.Model, config.Model},
 		{"boundary", inForce.Boundary, config.Boundary},
+		{"engine", inForce.Engine, config.Engine},
 		{"compaction", inForce.Compaction, config.Compaction},
 		{"sessions", inForce.Sessions, config.Sessions},
 		{"memory", inForce.Memory, config.Memory},
