@@ -278,12 +278,13 @@ func (e *Engine) loadAgain(ctx context.Context, m *Module) (*loadedCode, error) 
 	return code, nil
 }
 
-// Code is idle if it was in no query for idleAfter. idleShare is the part of
-// Config.CodeBytes that idle code may take; while there is more code than that, what
-// has become idle is looked for every lookAfter.
+// Code is idle if it was in no query for idleAfter. One part in idleShare of
+// Config.CodeBytes is what idle code may take: by default enough for all bundled hands.
+// While there is more code than that, what has become idle is looked for every
+// lookAfter.
 const (
 	idleAfter = 10 * time.Minute
-	idleShare = 8
+	idleShare = 6
 	lookAfter = time.Minute
 )
 

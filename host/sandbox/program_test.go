@@ -130,13 +130,13 @@ func codeOf(t *testing.T, letters string) int64 {
 	return bytes
 }
 
-// Of code that nobody has asked for yet, or for ten minutes, an eighth of the bound stays:
+// Of code that nobody has asked for yet, or for ten minutes, a sixth of the bound stays:
 // what was used last. Code that was asked for since then stays whatever it takes.
 func TestIdleCodeIsDroppedInTime(t *testing.T) {
 	code := codeOf(t, "aa")
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "cache")
-		engine := newEngine(t, sandbox.Config{CacheDir: dir, CodeBytes: 8 * (2*code + code/2)})
+		engine := newEngine(t, sandbox.Config{CacheDir: dir, CodeBytes: 6 * (2*code + code/2)})
 		all := []string{"aa", "bb", "cc", "dd"}
 		modules, entries := map[string]*sandbox.Module{}, map[string]string{}
 		for _, letters := range all {

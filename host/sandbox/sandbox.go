@@ -43,7 +43,7 @@ type Config struct {
 	CacheBytes int64
 	// CodeBytes bounds, about, what the code and the images of modules take in
 	// memory; of those that were in no query for ten minutes, or in none yet, an
-	// eighth of it may stay. What no query is in and was used longest ago is dropped,
+	// sixth of it may stay. What no query is in and was used longest ago is dropped,
 	// and loaded again from the cache when it is asked, which takes from a few to
 	// some hundred milliseconds, by its size. Zero means 1 GiB.
 	CodeBytes int64

@@ -30,8 +30,10 @@ type task struct {
 	// Variant and Hands are for what loads many hands.
 	Variant string
 	Hands   int
-	// Patience bounds the time that they take; zero means as long as it takes.
+	// Patience bounds the time that they take, but for the first Least of them; zero
+	// means as long as it takes.
 	Patience time.Duration
+	Least    int
 	// Profile is a path for a profile of the heap; "" means none.
 	Profile string
 }
