@@ -147,3 +147,41 @@ func TestOutOfMemoryNamesTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// A memory that is used again is what it was at first, whether it is small enough to be
+// cleared or not, and whether its pages were written to side by side or here and there: each
+// query finds the image and zeros, in what it begins with and in what it grows by.
+func TestMemoriesAreUsedAgainAsTheyBegan(t *testing.T) {
+	// Its status is the sum of the words that it finds, each times its address and one more:
+	// 5 at the end of its first page and 7 at the beginning of its last.
+	const text = `(module (memory (export "memory") %[1]d) (data (i32.const %[2]d) "\07")
+		(func (export "_initialize") (i32.store (i32.const 65532) (i32.const 5)))
+		(func (export "glovebox_query_v1") (result i32) (local $at i32) (local $sum i32)
+			(if (i32.lt_s (memory.grow (i32.const %[3]d)) (i32.const 0)) (then unreachable))
+			(loop $read
+				(local.set $sum (i32.add (local.get $sum) (i32.mul (i32.load (local.get $at)) (i32.add (local.get $at) (i32.const 1)))))
+				(br_if $read (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 4))) (i32.shl (memory.size) (i32.const 16)))))
+			(local.set $at (i32.const 0))
+			(loop $write
+				(i32.store (local.get $at) (i32.const 0x1001))
+				(i32.store (i32.add (local.get $at) (i32.const 4092)) (i32.const 0x21002001))
+				(br_if $write (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const %[4]d))) (i32.shl (memory.size) (i32.const 16)))))
+			(local.get $sum)))`
+	for _, pages := range []struct{ begins, grows int }{{1, 0}, {1, 1}, {2, 0}, {1, 2}, {3, 0}, {3, 5}, {40, 0}, {3, 80}} {
+		for _, apart := range []int{4 << 10, 8 << 10} {
+			want := fmt.Sprintf(" status %d", 5*65533+7*((pages.begins-1)<<16+1))
+			module := assembled(t, fmt.Sprintf(text, pages.begins, (pages.begins-1)<<16, pages.grows, apart))
+			for _, way := range ways {
+				loaded, err := newEngine(t, sandbox.Config{Images: way.images}).Load(t.Context(), module, sandbox.Options{Name: "sums"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for n := range 3 {
+					if _, err := loaded.Query(t.Context(), abi.Query{}, sandbox.Ports{}); !errors.Is(err, abi.KindHandFailed) || !strings.HasSuffix(err.Error(), want) {
+						t.Errorf("%s, %+v pages, written to each %d KiB, query %d: %v", way.name, pages, apart>>10, n, err)
+					}
+				}
+			}
+		}
+	}
+}
