@@ -342,6 +342,48 @@ func TestCacheImageOfNoMemory(t *testing.T) {
 	}
 }
 
+// An image that says that it is larger than its module's memory can ever be, and within the
+// limit of the hand, has nothing mapped or written beyond that memory.
+func TestCacheImageLargerThanItsMemory(t *testing.T) {
+	module := assembled(t, `(module (import "glovebox" "reply" (func $reply (param i32 i32) (result i32)))
+		(memory (export "memory") 3 3) (data (i32.const 0) "fine")
+		(func (export "glovebox_query_v1") (result i32) (call $reply (i32.const 0) (i32.const 4))))`)
+	for _, way := range ways[:2] {
+		config := sandbox.Config{Images: way.images, CacheDir: t.TempDir()}
+		query := func() (string, error) {
+			engine := newEngine(t, config)
+			defer engine.Close()
+			loaded, err := engine.Load(t.Context(), module, sandbox.Options{Name: "small"})
+			if err != nil {
+				return "", err
+			}
+			said, _, err := ask(t, loaded, "", sandbox.Ports{})
+			return said, err
+		}
+		if said, err := query(); err != nil || said != "fine" {
+			t.Fatal(said, err)
+		}
+		images, err := filepath.Glob(filepath.Join(config.CacheDir, "*", "*", "image"))
+		if err != nil || len(images) != 1 {
+			t.Fatalf("%d images, %v", len(images), err)
+		}
+		image, err := os.ReadFile(images[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Its pages lie behind what there is of the memory.
+		changed := forged(t, string(image), func(h map[string]any) {
+			h["Size"], h["Runs"] = 64<<20, []any{map[string]any{"First": 63 << 8, "Count": 1}}
+		}, strings.Repeat("x", 4096))
+		if err := os.WriteFile(images[0], []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if said, err := query(); !errors.Is(err, abi.KindOutOfMemory) {
+			t.Errorf("%s: it says %q, %v", way.name, said, err)
+		}
+	}
+}
+
 // A cache that is there and cannot be written is refused with its name, or loads what it has.
 func TestCacheThatCannotBeWritten(t *testing.T) {
 	if runtime.GOOS == "windows" || os.Geteuid() == 0 {
