@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -220,4 +222,28 @@ func residentOfImages(t *testing.T) (pages int, ok bool) {
 		}
 	}
 	return pages, ok
+}
+
+// The file of an image stays as it is, whoever gets hold of it: it cannot be written, made
+// shorter under those who read it or larger, nor have this undone; and no program that this
+// process starts is given it.
+func TestImagesInMemoryAreSealed(t *testing.T) {
+	loadSaying(t, newEngine(t, sandbox.Config{}), "hi")
+	images := imagesInMemory(t)
+	if len(images) == 0 {
+		t.Fatal("no image is mapped")
+	}
+	for path := range images {
+		file, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const all = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+		if seals, err := unix.FcntlInt(uintptr(file), unix.F_GET_SEALS, 0); err != nil || seals&all != all {
+			t.Errorf("an image has the seals %#x, %v; want %#x", seals, err, all)
+		}
+		if flags, err := unix.FcntlInt(uintptr(file), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("an image is open for programs that are started: %#x, %v", flags, err)
+		}
+	}
 }
