@@ -185,3 +185,28 @@ func TestMemoriesAreUsedAgainAsTheyBegan(t *testing.T) {
 		}
 	}
 }
+
+// An image is at most 32 MiB: a hand that writes more before its queries has each of them
+// begin before that.
+func TestImagesAreBounded(t *testing.T) {
+	for pages, want := range map[int]sandbox.ImageInfo{
+		512: {Stage: sandbox.StageInitialised, Bytes: 32 << 20},
+		513: {Stage: sandbox.StageData, Reason: "its memory holds more than 32 MiB before the first query"},
+	} {
+		module := assembled(t, fmt.Sprintf(`(module (memory (export "memory") %[1]d)
+			(func (export "_initialize") (memory.fill (i32.const 0) (i32.const 1) (i32.shl (i32.const %[1]d) (i32.const 16))))
+			(func (export "glovebox_query_v1") (result i32) (i32.load8_u (i32.const 70000))))`, pages))
+		for _, way := range ways[:2] {
+			loaded, err := newEngine(t, sandbox.Config{Images: way.images}).Load(t.Context(), module, sandbox.Options{Name: "large"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if begins := loaded.Image(); begins != want {
+				t.Errorf("%s: with %d pages it begins from %+v, want %+v", way.name, pages, begins, want)
+			}
+			if _, err := loaded.Query(t.Context(), abi.Query{}, sandbox.Ports{}); !errors.Is(err, abi.KindHandFailed) || !strings.HasSuffix(err.Error(), " status 1") {
+				t.Errorf("%s: with %d pages: %v", way.name, pages, err)
+			}
+		}
+	}
+}
