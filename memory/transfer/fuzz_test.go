@@ -8,10 +8,20 @@ import (
 	"iter"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/gloveboxhq/glovebox/memory"
 	"github.com/gloveboxhq/glovebox/memory/transfer"
 )
+
+var at = time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC)
+
+// clock stands still: times that a transcript lacks grow all the same.
+func clock() time.Time { return at }
+
+var options = transfer.Options{Agent: "assistant", Now: clock}
+
+// This file is built alone for fuzzing: it uses nothing of the others.
 
 // blank is as much of a store as a fuzzer, which has no time for a disk, needs to
 // see what a document comes to.

@@ -20,13 +20,6 @@ import (
 	"github.com/gloveboxhq/glovebox/memory/transfer"
 )
 
-var at = time.Date(2026, 3, 23, 9, 0, 0, 0, time.UTC)
-
-// clock stands still: times that a transcript lacks grow all the same.
-func clock() time.Time { return at }
-
-var options = transfer.Options{Agent: "assistant", Now: clock}
-
 type fataler interface {
 	Helper()
 	Fatal(...any)
