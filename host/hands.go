@@ -196,7 +196,7 @@ func bundledHand(name string) (HandInfo, error) {
 
 // infoOf tells of a module of which nothing is granted.
 func infoOf(name string, module []byte) (HandInfo, error) {
-	outline, err := sandbox.Inspect(module)
+	outline, err := sandbox.Describe(module)
 	if err != nil {
 		return HandInfo{}, err
 	}

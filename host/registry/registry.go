@@ -105,7 +105,7 @@ func Open(ctx context.Context, engine *sandbox.Engine, r Request) (*Hand, error)
 	if !manifest.ValidName(r.Name) {
 		return refuse(abi.KindBadModule, "a hand's name is 1 to 63 of a-z, 0-9 and -, not beginning with -")
 	}
-	outline, err := sandbox.Inspect(r.Module)
+	outline, err := sandbox.Describe(r.Module)
 	if err != nil {
 		return nil, named(r.Name, err)
 	}

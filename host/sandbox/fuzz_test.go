@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // FuzzAdmission: whatever the bytes are, admission ends with an error of the
-// contract or with a module that is valid.
+// contract or with a module that is valid, and Describe tells the same of it as Inspect.
 func FuzzAdmission(f *testing.F) {
 	files, err := filepath.Glob(filepath.Join(hostileDir, "*.wasm"))
 	if err != nil {
@@ -32,6 +33,15 @@ func FuzzAdmission(f *testing.F) {
 	f.Add([]byte(byHand))
 	f.Fuzz(func(t *testing.T, module []byte) {
 		outline, err := sandbox.Inspect(module)
+		described, errDescribed := sandbox.Describe(module)
+		if (err == nil) != (errDescribed == nil) {
+			t.Fatalf("Inspect: %v, Describe: %v", err, errDescribed)
+		}
+		same := outline
+		same.Profile, same.TableMax, same.NoImage, same.Warms, same.Refusal = "", nil, "", false, nil
+		if !reflect.DeepEqual(described, same) {
+			t.Fatalf("Describe: %+v, Inspect: %+v", described, outline)
+		}
 		if err != nil {
 			if !errors.Is(err, abi.KindBadModule) {
 				t.Fatalf("error of another kind: %v", err)

@@ -602,7 +602,7 @@ func setValues(module []byte, values []string) (map[string]any, error) {
 // valueFor reads VALUE as the manifest's type of the key, and as TOML where the
 // manifest has none.
 func valueFor(module []byte, key, text string) any {
-	if outline, err := sandbox.Inspect(module); err == nil && outline.Manifest != nil {
+	if outline, err := sandbox.Describe(module); err == nil && outline.Manifest != nil {
 		if m, err := manifest.Parse(outline.Manifest); err == nil {
 			switch m.Config[key].Type {
 			case manifest.TypeString:
@@ -629,7 +629,7 @@ func valueFor(module []byte, key, text string) any {
 
 // nameOf is the manifest's name, else one made from the file's.
 func nameOf(module []byte, reference string) string {
-	if outline, err := sandbox.Inspect(module); err == nil && outline.Manifest != nil {
+	if outline, err := sandbox.Describe(module); err == nil && outline.Manifest != nil {
 		if m, err := manifest.Parse(outline.Manifest); err == nil {
 			return m.Name
 		}
@@ -838,11 +838,15 @@ func (a *app) handList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				seen, err := inspect(module)
+				outline, err := sandbox.Describe(module)
 				if err != nil {
 					return err
 				}
-				all = append(all, listedHand{Name: name, Version: seen.Manifest.Version, Bundled: true, Digest: seen.Digest, Granted: []string{}, Description: seen.Manifest.Description})
+				m, err := manifest.Parse(outline.Manifest)
+				if err != nil {
+					return err
+				}
+				all = append(all, listedHand{Name: name, Version: m.Version, Bundled: true, Digest: outline.Digest, Granted: []string{}, Description: plain(m.Description)})
 			}
 			if a.asJSON {
 				return a.printJSON(all)

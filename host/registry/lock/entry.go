@@ -88,9 +88,9 @@ type Secret struct {
 }
 
 // FactsOf returns the facts of a module, without a key: who signed it is found out
-// elsewhere. The error is one of sandbox.Inspect or manifest.Parse.
+// elsewhere. The error is one of sandbox.Describe or manifest.Parse.
 func FactsOf(module []byte) (Facts, manifest.Manifest, error) {
-	outline, err := sandbox.Inspect(module)
+	outline, err := sandbox.Describe(module)
 	if err != nil {
 		return Facts{}, manifest.Manifest{}, err
 	}
