@@ -54,9 +54,11 @@ type program struct {
 	// over.
 	users, running int
 	used           time.Time
-	// code is nil while it is dropped, and held then keeps its entry of the cache.
+	// code is nil while it is dropped, and held then keeps its entry of the cache; lost
+	// says that a query could not have it loaded again.
 	code *loadedCode
 	held *flock.Flock
+	lost bool
 }
 
 // loadedCode is what of a program takes memory.
@@ -76,13 +78,14 @@ func (l *loadedCode) free(e *Engine) error {
 	return l.compiled.Close(context.Background())
 }
 
-// share returns the program of a key, which the first to ask for it loads. Whoever
-// gets it has to unshare it.
+// share returns the program of a key, which the first to ask for it loads, and whoever
+// asks for it when it is gone. Whoever gets it has to unshare it.
 func (e *Engine) share(ctx context.Context, key string, load func(*program) error) (*program, error) {
 	for {
 		e.mu.Lock()
 		p, shared := e.programs[key]
-		if !shared {
+		if !shared || p.gone() {
+			shared = false
 			p = &program{loaded: make(chan struct{}), again: semaphore.NewWeighted(1)}
 			e.programs[key] = p
 		}
@@ -111,6 +114,12 @@ func (e *Engine) share(ctx context.Context, key string, load func(*program) erro
 		}
 		// Who loaded it may have failed for a reason that is not everybody's.
 	}
+}
+
+// gone reports whether the program's code was dropped and cannot be loaded again. The
+// engine's mu is held.
+func (p *program) gone() bool {
+	return p.held != nil && (p.lost || !p.folder.isThere(p.begins.Stage != StagePlain))
 }
 
 // unshare gives a program back; the last frees it.
@@ -228,6 +237,9 @@ func (e *Engine) use(ctx context.Context, m *Module) (*loadedCode, error) {
 		if ctx.Err() != nil {
 			return nil, m.ended(ctx)
 		}
+		e.mu.Lock()
+		p.lost = true
+		e.mu.Unlock()
 		return nil, &abi.Error{Hand: m.name, Kind: abi.KindUnavailable, Text: "its code was dropped while nobody asked for it, and cannot be loaded again from the compilation cache: load the hand anew", Err: err}
 	}
 	e.dropIdle()
@@ -364,7 +376,7 @@ func (e *Engine) drop(p *program) error {
 		e.mu.Unlock()
 		return lock.Unlock()
 	}
-	p.code, p.held = nil, lock
+	p.code, p.held, p.lost = nil, lock, false
 	e.codeBytes -= code.bytes
 	e.mu.Unlock()
 	return code.free(e)

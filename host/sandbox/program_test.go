@@ -84,6 +84,51 @@ func TestIdleCodeIsDropped(t *testing.T) {
 	}
 }
 
+// A module whose dropped code is no longer in the cache, or not whole there, is there again
+// once its hand is loaded anew, also beside the one that was loaded before.
+func TestLostCodeIsLoadedAnew(t *testing.T) {
+	remove := func(path string) error { return os.RemoveAll(filepath.Dir(path)) }
+	truncate := func(path string) error { return os.Truncate(path, 100) }
+	for _, c := range []struct {
+		name, file string
+		lose       func(path string) error
+		asked      bool
+	}{{"removed", "seal", remove, false}, {"removed and asked", "seal", remove, true}, {"no code", "module.wasm", truncate, true}, {"no image", "image", truncate, true}} {
+		dir := filepath.Join(t.TempDir(), "cache")
+		engine := newEngine(t, sandbox.Config{CacheDir: dir, CodeBytes: 1})
+		first := loadSaying(t, engine, "aa")
+		if first.Lost() {
+			t.Errorf("%s: it is lost before", c.name)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*", "*", c.file))
+		if err != nil || len(files) != 1 {
+			t.Fatal(files, err)
+		}
+		if err := c.lose(files[0]); err != nil {
+			t.Fatal(err)
+		}
+		if c.asked {
+			if _, _, err := ask(t, first, "x", sandbox.Ports{}); !errors.Is(err, abi.KindUnavailable) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		if !first.Lost() {
+			t.Errorf("%s: it is not lost", c.name)
+		}
+		second := loadSaying(t, engine, "aa")
+		for _, module := range []*sandbox.Module{second, first, second} {
+			if got, _, err := ask(t, module, "x", sandbox.Ports{}); err != nil || got != "aa" || module.Lost() {
+				t.Errorf("%s: loaded anew it says %q, %v", c.name, got, err)
+			}
+		}
+		for _, module := range []*sandbox.Module{first, second} {
+			if err := module.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // loadNew loads a module that a cache does not have, and tells its entry.
 func loadNew(t *testing.T, engine *sandbox.Engine, dir, letters string) (module *sandbox.Module, entry string) {
 	t.Helper()

@@ -395,6 +395,15 @@ func (m *Module) Close() error {
 
 func (m *Module) free() error { return m.engine.unshare(m.key, m.program) }
 
+// Lost reports whether the module's code was dropped while nobody asked for it and is
+// no longer in the compilation cache: queries fail with abi.KindUnavailable until it is
+// loaded anew.
+func (m *Module) Lost() bool {
+	m.engine.mu.Lock()
+	defer m.engine.mu.Unlock()
+	return m.program.gone()
+}
+
 // Name returns the hand's name.
 func (m *Module) Name() string { return m.name }
 
