@@ -32,6 +32,18 @@ func (h *Host) Interpose(ctx context.Context, wrap func(memory.Store) memory.Sto
 	return h.Dreaming(ctx, func(*dream.Config) {})
 }
 
+// DropCode has the hands that are loaded from now on lose their code when nobody asks
+// for it, and find it again in a cache of their own. Those that are loaded are closed.
+// Nothing else may use the host meanwhile.
+func (h *Host) DropCode(cache string) error {
+	before := h.engine
+	var err error
+	if h.engine, err = sandbox.New(sandbox.Config{CacheDir: cache, Compiler: h.config.Compiler, CodeBytes: 1}); err != nil {
+		return err
+	}
+	return before.Close()
+}
+
 // Dreaming makes the host's Dreamer anew, set up as the test has it. The bound of
 // its mini-dreams is the one of a turn. Nothing else may use the host meanwhile.
 func (h *Host) Dreaming(ctx context.Context, change func(*dream.Config)) error {

@@ -265,7 +265,7 @@ func (h *Host) load(ctx context.Context, name string, t terms, set, before *hand
 	var opened *registry.Hand
 	var err error
 	if have, ok := before.hands[name]; ok && have.Module().Digest() == sandbox.Digest(t.module) && reflect.DeepEqual(have.terms.config, t.config) &&
-		(t.bundled || maps.Equal(before.trusted, set.trusted) && have.trustedAt(h.now())) {
+		(t.bundled || maps.Equal(before.trusted, set.trusted) && have.trustedAt(h.now())) && !have.Module().Lost() {
 		opened = have.Hand
 	} else if opened, err = registry.Open(ctx, h.engine, requestFor(name, t, set.trusted, h.now())); err != nil {
 		return nil, err
@@ -331,7 +331,8 @@ func (h *Host) Config() Config {
 // nothing.
 type Reloaded struct {
 	// Added, Changed and Removed are hands. Changed is also one whose module is
-	// another one now, or whose signature was held against other keys.
+	// another one now, whose signature was held against other keys, or whose code was
+	// no longer in the compilation cache.
 	Added   []string `json:"added"`
 	Changed []string `json:"changed"`
 	Removed []string `json:"removed"`

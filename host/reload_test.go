@@ -57,6 +57,51 @@ func marked(mark string) func(*host.HandConfig) {
 	return func(h *host.HandConfig) { h.Config = map[string]any{"mark": mark} }
 }
 
+// A hand whose code nobody asked for, and that is gone from the cache, is there again
+// after a reload of what is in force.
+func TestReloadLoadsLostHandAnew(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "cache")
+	h := open(t, mirrorConfig(t, "first"))
+	if err := h.DropCode(cache); err != nil {
+		t.Fatal(err)
+	}
+	config := mirrorConfig(t, "second")
+	reload := func() []string {
+		t.Helper()
+		reloaded, err := h.Reload(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reloaded.Changed
+	}
+	ask := func() error {
+		_, err := h.Query(t.Context(), host.HandQuery{Hand: "mirror", Prompt: "x"})
+		return err
+	}
+	if changed := reload(); !slices.Equal(changed, []string{"mirror"}) {
+		t.Fatalf("changed are %q", changed)
+	}
+	entries, err := filepath.Glob(filepath.Join(cache, "*", "*", "seal"))
+	if err != nil || len(entries) != 1 {
+		t.Fatal(entries, err)
+	}
+	if err := os.RemoveAll(filepath.Dir(entries[0])); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); !errors.Is(err, abi.KindUnavailable) {
+		t.Errorf("without its code: %v", err)
+	}
+	if changed := reload(); !slices.Equal(changed, []string{"mirror"}) {
+		t.Errorf("changed are %q", changed)
+	}
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	if changed := reload(); len(changed) > 0 {
+		t.Errorf("changed are %q", changed)
+	}
+}
+
 // A reload takes over hands, what they may reach and be asked, and sources, for what
 // begins after it, and says what is left for a restart. What is wrong leaves
 // everything as it was.
