@@ -487,7 +487,8 @@ func (c *call) explain(parent, limited context.Context, err error) error {
 	case errors.Is(parent.Err(), context.Canceled):
 		return m.ended(parent)
 	case limited.Err() != nil || errors.Is(err, errTimeIsUp):
-		if _, ok := parent.Deadline(); ok && parent.Err() != nil {
+		// The guest looks at the clock, and may be ahead of the timer of its caller.
+		if deadline, ok := parent.Deadline(); ok && (parent.Err() != nil || !time.Now().Before(deadline)) {
 			return m.ended(parent)
 		}
 		return m.errorf(abi.KindTimeout, "query timed out after %v", m.limits.Timeout)

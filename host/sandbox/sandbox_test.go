@@ -179,7 +179,20 @@ func TestCallerEndsAQuery(t *testing.T) {
 	if _, err := module.Query(late, abi.Query{Prompt: "sleep"}, sandbox.Ports{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("past the caller's deadline: %v", err)
 	}
+	// The guest sees on the clock that the time is up; its caller's timer may come later.
+	untold := untold{t.Context(), time.Now().Add(50 * time.Millisecond)}
+	if _, err := module.Query(untold, abi.Query{Prompt: "loop"}, sandbox.Ports{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "caller's deadline") {
+		t.Errorf("past a deadline of which no timer has told: %v", err)
+	}
 }
+
+// untold has a deadline, and does not tell when it has passed.
+type untold struct {
+	context.Context
+	deadline time.Time
+}
+
+func (u untold) Deadline() (time.Time, bool) { return u.deadline, true }
 
 // H4
 func TestReplyIsCutOnARuneAndMarked(t *testing.T) {
