@@ -19,13 +19,13 @@ import (
 
 // cache keeps compiled modules on disk, a directory per digest:
 //
-//	CacheDir/<hex digest>/lock      held shared while the entry is read or written
+//	CacheDir/<hex digest>/lock      held shared while the entry is read, written or loaded
 //	CacheDir/<hex digest>/<key>     a compiledFolder
 //	CacheDir/engine-<random>/       an engine's stage, its lock held as long as it lives
 //
 // The digest is that of a module without its custom sections.
 // Whoever evicts an entry holds its lock exclusively, so that no process loses
-// an entry that it is reading.
+// an entry that it is reading, or may read again.
 type cache struct {
 	dir   string
 	bytes int64

@@ -8,3 +8,10 @@ func (m *Module) HoldLoadingAgain() (release func()) {
 	}
 	return func() { m.program.again.Release(1) }
 }
+
+// Dropped tells whether the module's code is dropped.
+func (m *Module) Dropped() bool {
+	m.engine.mu.Lock()
+	defer m.engine.mu.Unlock()
+	return m.program.dropped
+}

@@ -42,10 +42,9 @@ type program struct {
 	loaded chan struct{}
 	err    error
 
-	// folder is where the code can be loaded from again, by who has again; entry is
-	// the digest of its cache entry. lasting says that it cannot.
+	// folder is where the code can be loaded from again, by who has again. lasting says
+	// that it cannot.
 	folder  compiledFolder
-	entry   string
 	lasting bool
 	again   *semaphore.Weighted
 
@@ -54,11 +53,12 @@ type program struct {
 	// over.
 	users, running int
 	used           time.Time
-	// code is nil while it is dropped, and held then keeps its entry of the cache; lost
-	// says that a query could not have it loaded again.
-	code *loadedCode
-	held *flock.Flock
-	lost bool
+	// code is nil while it is dropped; lost says that a query could not have it loaded
+	// again. held keeps the cache's entry from eviction, of what is not lasting, as long
+	// as there is the program: what has none cannot be dropped.
+	code          *loadedCode
+	held          *flock.Flock
+	dropped, lost bool
 }
 
 // loadedCode is what of a program takes memory.
@@ -119,7 +119,7 @@ func (e *Engine) share(ctx context.Context, key string, load func(*program) erro
 // gone reports whether the program's code was dropped and cannot be loaded again. The
 // engine's mu is held.
 func (p *program) gone() bool {
-	return p.held != nil && (p.lost || !p.folder.isThere(p.begins.Stage != StagePlain))
+	return p.dropped && (p.lost || !p.folder.isThere(p.begins.Stage != StagePlain))
 }
 
 // unshare gives a program back; the last frees it.
@@ -187,7 +187,7 @@ func (p *program) open(ctx context.Context, e *Engine, a admitted) (*loadedCode,
 func (p *program) keep(e *Engine, l *loadedCode) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p.code, p.used = l, time.Now().Add(-idleAfter)
+	p.code, p.dropped, p.used = l, false, time.Now().Add(-idleAfter)
 	e.codeBytes += l.bytes
 }
 
@@ -282,11 +282,6 @@ func (e *Engine) loadAgain(ctx context.Context, m *Module) (*loadedCode, error) 
 		code.begin(e, taken)
 	}
 	p.keep(e, code)
-	e.mu.Lock()
-	held := p.held
-	p.held = nil
-	e.mu.Unlock()
-	_ = held.Unlock()
 	return code, nil
 }
 
@@ -366,17 +361,13 @@ func (e *Engine) look() {
 }
 
 func (e *Engine) drop(p *program) error {
-	lock, err := e.cache.acquire(p.entry)
-	if err != nil {
-		return err
-	}
 	e.mu.Lock()
 	code := p.code
 	if p.running > 0 || code == nil || !p.folder.isThere(p.begins.Stage != StagePlain) {
 		e.mu.Unlock()
-		return lock.Unlock()
+		return nil
 	}
-	p.code, p.held, p.lost = nil, lock, false
+	p.code, p.dropped, p.lost = nil, true, false
 	e.codeBytes -= code.bytes
 	e.mu.Unlock()
 	return code.free(e)

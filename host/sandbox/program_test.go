@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/boundary"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
@@ -141,21 +139,6 @@ func loadNew(t *testing.T, engine *sandbox.Engine, dir, letters string) (module 
 	return module, added[0]
 }
 
-// isDropped tells whether the code of an entry is dropped: the entry is then kept from
-// eviction.
-func isDropped(t *testing.T, entry string) bool {
-	t.Helper()
-	lock := flock.New(filepath.Join(entry, "lock"))
-	free, err := lock.TryLock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Unlock(); err != nil {
-		t.Fatal(err)
-	}
-	return !free
-}
-
 // codeOf is what the code of a module in a cache counts as.
 func codeOf(t *testing.T, letters string) int64 {
 	t.Helper()
@@ -183,9 +166,9 @@ func TestIdleCodeIsDroppedInTime(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "cache")
 		engine := newEngine(t, sandbox.Config{CacheDir: dir, CodeBytes: 6 * (2*code + code/2)})
 		all := []string{"aa", "bb", "cc", "dd"}
-		modules, entries := map[string]*sandbox.Module{}, map[string]string{}
+		modules := map[string]*sandbox.Module{}
 		for _, letters := range all {
-			modules[letters], entries[letters] = loadNew(t, engine, dir, letters)
+			modules[letters] = loadSaying(t, engine, letters)
 			time.Sleep(time.Second)
 		}
 		dropped := func(when, want string) {
@@ -193,7 +176,7 @@ func TestIdleCodeIsDroppedInTime(t *testing.T) {
 			synctest.Wait()
 			var are []string
 			for _, letters := range all {
-				if isDropped(t, entries[letters]) {
+				if modules[letters].Dropped() {
 					are = append(are, letters)
 				}
 			}
@@ -254,8 +237,7 @@ func TestRunningCodeIsNotDropped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entry := entriesOf(t, dir)[0]
-		if !isDropped(t, entry) {
+		if !module.Dropped() {
 			t.Error("it takes more than idle code may, and was never asked")
 		}
 		started, release := make(chan struct{}), make(chan struct{})
@@ -266,7 +248,7 @@ func TestRunningCodeIsNotDropped(t *testing.T) {
 		}()
 		<-started
 		time.Sleep(4 * time.Minute)
-		if isDropped(t, entry) {
+		if module.Dropped() {
 			t.Error("it is dropped under a query")
 		}
 		close(release)
@@ -274,11 +256,11 @@ func TestRunningCodeIsNotDropped(t *testing.T) {
 			t.Errorf("without the file: %v", err)
 		}
 		time.Sleep(9 * time.Minute)
-		if isDropped(t, entry) {
+		if module.Dropped() {
 			t.Error("it is dropped nine minutes after the query")
 		}
 		time.Sleep(2 * time.Minute)
-		if !isDropped(t, entry) {
+		if !module.Dropped() {
 			t.Error("it is not dropped eleven minutes after the query")
 		}
 		if err := engine.Close(); err != nil {

@@ -38,8 +38,8 @@ type Config struct {
 	// Compiler compiles what the cache does not have; nil means to compile in
 	// this process, under stricter caps than a module is admitted with.
 	Compiler Compiler
-	// CacheBytes bounds CacheDir; the modules not used for longest go first.
-	// Zero means 2 GiB.
+	// CacheBytes bounds CacheDir; the modules not used for longest go first, and those
+	// that a process has loaded stay, over the bound if they have to. Zero means 2 GiB.
 	CacheBytes int64
 	// CodeBytes bounds, about, what the code and the images of modules take in
 	// memory; of those that were in no query for ten minutes, or in none yet, an
@@ -341,18 +341,24 @@ func (m *Module) load(ctx context.Context, module []byte, options Options) error
 	if options.FromStart {
 		m.key += " from its start"
 	}
-	m.program, err = e.share(ctx, m.key, func(p *program) error {
+	m.program, err = e.share(ctx, m.key, func(p *program) (err error) {
 		lock, err := e.cache.acquire(code)
 		if err != nil {
 			return err
 		}
-		defer lock.Unlock()
+		defer func() {
+			if err == nil && !p.lasting {
+				p.held = lock
+			} else {
+				_ = lock.Unlock()
+			}
+		}()
 		data := decoded.Data
 		a, err := e.prepare(ctx, decoded, folder, m.limits, options.Trusted)
 		if err != nil {
 			return err
 		}
-		p.folder, p.entry = folder, code
+		p.folder = folder
 		p.describe(a)
 		loaded, err := p.open(ctx, e, a)
 		if err != nil {

@@ -507,13 +507,16 @@ func TestCacheIsBoundedAndShared(t *testing.T) {
 				if result, err := loaded.Query(t.Context(), abi.Query{}, sandbox.Ports{}); err != nil || boundary.Neutral(result.Reply) != says {
 					t.Error(err)
 				}
+				if err := loaded.Close(); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
 	group.Wait()
-	entries, err := filepath.Glob(filepath.Join(dir, strings.Repeat("[0-9a-f]", 64)))
-	if err != nil || len(entries) == 0 || len(entries) > 2 {
-		t.Errorf("%d entries for a bound of one byte and two loaders, %v", len(entries), err)
+	entries := entriesOf(t, dir)
+	if len(entries) == 0 || len(entries) > 2 {
+		t.Errorf("%d entries for a bound of one byte and two loaders", len(entries))
 	}
 	if runtime.GOOS != "windows" {
 		if err := os.Chmod(dir, 0o777); err != nil {
@@ -522,6 +525,35 @@ func TestCacheIsBoundedAndShared(t *testing.T) {
 		if _, err := sandbox.New(sandbox.Config{CacheDir: dir}); err == nil || !strings.Contains(err.Error(), "chmod 700") {
 			t.Errorf("a cache that others can write: %v", err)
 		}
+	}
+}
+
+// What is loaded stays in the cache, though it is over the bound, as long as it is loaded:
+// its code could not be dropped without.
+func TestCacheKeepsWhatIsLoaded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	engine := newEngine(t, sandbox.Config{CacheDir: dir, CacheBytes: 1, CodeBytes: 1})
+	modules := map[string]*sandbox.Module{}
+	for _, letters := range []string{"aa", "bb", "cc"} {
+		modules[letters] = loadSaying(t, engine, letters)
+	}
+	if entries := entriesOf(t, dir); len(entries) != len(modules) {
+		t.Errorf("%d entries of %d loaded modules", len(entries), len(modules))
+	}
+	for letters, module := range modules {
+		if !module.Dropped() {
+			t.Errorf("%s is not dropped", letters)
+		}
+		if got, _, err := ask(t, module, "x", sandbox.Ports{}); err != nil || got != letters {
+			t.Errorf("%q says %q, %v", letters, got, err)
+		}
+		if err := module.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loadSaying(t, engine, "dd")
+	if entries := entriesOf(t, dir); len(entries) != 1 {
+		t.Errorf("%d entries, of which one is loaded", len(entries))
 	}
 }
 
