@@ -137,7 +137,13 @@ func (s *stage) findEngine() error {
 	return nil
 }
 
-func (s *stage) close() error { return errors.Join(s.lock.Unlock(), os.RemoveAll(s.dir)) }
+// close frees the stage. What it cannot remove the next one does: another process that
+// begins just now may be at it, too.
+func (s *stage) close() error {
+	err := s.lock.Unlock()
+	_ = os.RemoveAll(s.dir)
+	return err
+}
 
 // put puts the engine's files of a folder, of so many bytes, onto the stage until
 // remove is called.

@@ -100,3 +100,23 @@ func (c endless) Compile(ctx context.Context, _ string, _ []byte) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
+
+// Engines of one cache, in as many processes, come and go without being in each other's way.
+func TestEnginesOfOneCacheComeAndGo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 100 {
+				engine, err := sandbox.New(sandbox.Config{CacheDir: dir})
+				if err == nil {
+					err = engine.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
