@@ -81,6 +81,7 @@ type Exact struct {
 // ends is a timeout, which matches context.DeadlineExceeded or, if ctx was
 // cancelled, context.Canceled.
 func (m *Module) Query(ctx context.Context, q abi.Query, ports Ports) (Result, error) {
+	growStack(false)
 	if q.MaxOutputTokens <= 0 {
 		q.MaxOutputTokens = DefaultOutputTokens
 	}
@@ -114,21 +115,48 @@ func (m *Module) QueryEncoded(ctx context.Context, query []byte, ports Ports) (R
 	return m.ask(ctx, query, size.MaxOutputTokens, ports)
 }
 
+// queryStack is what a query takes of its goroutine's stack, in bytes, rounded up.
+const queryStack = 7 << 10
+
+// growStack has the stack of a new goroutine grow at once to what a query takes. By
+// itself it is doubled where it ends, and the frames that are there by then are moved:
+// among hands that are asked at once, each in a goroutine of its own, a trivial query
+// took an eighth longer by that. The runtime makes room for the frame of a function
+// that is called, whether or not it is used (newstack in runtime/stack.go).
+//
+//go:noinline
+func growStack(use bool) byte {
+	if !use {
+		return 0
+	}
+	var frame [queryStack]byte
+	return lastOf(frame[:])
+}
+
+//go:noinline
+func lastOf(b []byte) byte { return b[len(b)-1] }
+
 func (m *Module) ask(ctx context.Context, encoded []byte, maxOutputTokens int, ports Ports) (Result, error) {
-	leave, err := m.enter(ctx)
+	code, open := m.engine.begin(m)
+	if !open {
+		return Result{}, m.errorf(abi.KindHostClosed, "")
+	}
+	var began time.Time
+	var result Result
+	defer func() { m.engine.done(m, began.Add(result.Took)) }()
+	leave, err := m.takePlaces(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	defer leave()
 
-	code, err := m.engine.use(ctx, m)
-	if err != nil {
-		return Result{}, err
+	if code == nil {
+		if code, err = m.engine.again(ctx, m); err != nil {
+			return Result{}, err
+		}
 	}
 	c := &call{module: m, code: code, ports: ports, query: encoded, maxOutputTokens: maxOutputTokens, granted: slice}
-	var result Result
-	began := time.Now()
-	defer func() { m.engine.done(m.program, began.Add(result.Took)) }()
+	began = time.Now()
 	err = c.run(ctx)
 	result = c.outcome(maxOutputTokens, err)
 	result.Took = time.Since(began)
@@ -237,21 +265,12 @@ func (m *Module) errorf(kind abi.Kind, format string, args ...any) error {
 	return &abi.Error{Hand: m.name, Kind: kind, Text: fmt.Sprintf(format, args...)}
 }
 
-// enter takes a place among the hand's queries, then among all.
-func (m *Module) enter(ctx context.Context) (leave func(), err error) {
+// takePlaces takes a place among the hand's queries, then among all.
+func (m *Module) takePlaces(ctx context.Context) (leave func(), err error) {
 	e := m.engine
-	e.mu.Lock()
-	if _, open := e.modules[m]; !open {
-		e.mu.Unlock()
-		return nil, m.errorf(abi.KindHostClosed, "")
-	}
-	m.queries.Add(1)
-	e.mu.Unlock()
-
 	leave = func() {
 		e.inFlight.Release(1)
 		m.slots.Release(1)
-		m.queries.Done()
 	}
 	// Mostly there is room, and nobody's patience need be measured.
 	if m.slots.TryAcquire(1) {
@@ -263,12 +282,10 @@ func (m *Module) enter(ctx context.Context) (leave func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, min(e.config.MaxWait, m.limits.Timeout))
 	defer cancel()
 	if err := m.slots.Acquire(wait, 1); err != nil {
-		m.queries.Done()
 		return nil, m.busy(ctx, fmt.Sprintf("%d queries of this hand are running", m.limits.Concurrent))
 	}
 	if err := e.inFlight.Acquire(wait, 1); err != nil {
 		m.slots.Release(1)
-		m.queries.Done()
 		return nil, m.busy(ctx, fmt.Sprintf("%d queries are in flight", e.config.InFlight))
 	}
 	return leave, nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -283,6 +284,28 @@ func BenchmarkThroughput(b *testing.B) {
 			}
 		})
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "queries/s")
+	})
+}
+
+// Beside BenchmarkQuery with -cpu 1, what it costs that a query is asked in a goroutine of
+// its own, of which so many are begun at once.
+func BenchmarkNewGoroutines(b *testing.B) {
+	forEachHand(b, func(b *testing.B, hand loaded) {
+		ask, err := hand.worker(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		for left := b.N; left > 0; left -= parallelHands {
+			var wait sync.WaitGroup
+			for range min(left, parallelHands) {
+				wait.Go(func() {
+					if err := ask(b.Context(), plain); err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			wait.Wait()
+		}
 	})
 }
 
