@@ -22,8 +22,9 @@ var variants = []string{"name", "manifest", "code", kept}
 const kept = "code, kept"
 
 // leastKept is how many hands are loaded at least to see which of them the host keeps:
-// with half of them, those in Go take more than it keeps.
-const leastKept = 32
+// half of them, in Go, take twice what it keeps, so that the other half shows what one
+// more takes and not which of them stay.
+const leastKept = 64
 
 // vary returns the i-th hand of a variant: the same bytes, a custom section of
 // its own, or also a function of its own, which nothing calls.
