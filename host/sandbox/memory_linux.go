@@ -85,9 +85,10 @@ func (m *mappedImage) over(memory []byte) error {
 // ("fault-around"): a guest in Go reads a few pages here and there, had three times as
 // many of them to its name, and the scan after its query went through them. The kernel
 // leaves it in mappings that are registered for write protection by userfaultfd
-// (uffd_disable_fault_around in include/linux/userfaultfd_k.h, since 5.19 for memory
-// of files). Nothing is ever protected, so that no fault is ever waited for. Where that
-// cannot be had, memories are only larger.
+// (uffd_disable_fault_around in include/linux/userfaultfd_k.h; for memory of files since
+// 5.19: UFFD_FEATURE_WP_HUGETLBFS_SHMEM in UFFDIO_API(2const)). Nothing is ever
+// protected, so that no fault is ever waited for. Where that cannot be had, memories are
+// only larger.
 func mapSinglePages(memory []byte) {
 	descriptor, err := faults()
 	if err != nil {

@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -157,29 +159,36 @@ func TestClosedEnginesLeaveNoMemory(t *testing.T) {
 	}
 }
 
-// readsPages is a hand whose image has 8 MiB and whose query reads two pages of it, far
-// from each other.
-const readsPages = `(module
-  (memory 128)
-  (func (export "_initialize") (local $at i32)
-    loop
-      local.get $at  i32.const 1  i32.store
-      local.get $at  i32.const 4096  i32.add  local.tee $at
-      i32.const 8388608  i32.lt_u  br_if 0
-    end)
+// readsPages is a hand whose query reads two pages of its image, far from each other.
+const readsPages = fillsImage + `
   (func (export "glovebox_query_v1") (result i32)
     i32.const 204800  i32.load
     i32.const 6553600  i32.load
     i32.ne))`
 
+// protectsFiles fails where userfaultfd cannot be had for memory of files:
+// UFFD_FEATURE_WP_HUGETLBFS_SHMEM in UFFDIO_API(2const).
+func protectsFiles() error {
+	const userModeOnly, handshake, feature = 1, 0xc018aa3f, 1 << 12
+	descriptor, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|userModeOnly, 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("userfaultfd: %w", errno)
+	}
+	defer func() { _ = unix.Close(int(descriptor)) }()
+	api := struct{ api, features, ioctls uint64 }{api: 0xaa}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, descriptor, handshake, uintptr(unsafe.Pointer(&api))); errno != 0 {
+		return fmt.Errorf("userfaultfd: its handshake: %w", errno)
+	}
+	if api.features&feature == 0 {
+		return errors.New("userfaultfd is not for memory of files")
+	}
+	return nil
+}
+
 // A memory holds the pages of its image that were touched, not their neighbours.
 func TestMemoryHoldsWhatWasTouched(t *testing.T) {
-	descriptor, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|1, 0, 0)
-	if errno != 0 {
-		t.Skipf("this system maps pages around those that are touched, and lets nobody change that: userfaultfd: %v", errno)
-	}
-	if err := unix.Close(int(descriptor)); err != nil {
-		t.Fatal(err)
+	if err := protectsFiles(); err != nil {
+		t.Skipf("this system maps pages around those that are touched, and lets nobody change that: %v", err)
 	}
 	binary, err := assemble(t.Context(), readsPages)
 	if err != nil {

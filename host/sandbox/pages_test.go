@@ -8,16 +8,19 @@ import (
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
 
-// writesPages is a hand whose image has 8 MiB and whose query writes to so many pages
-// of 4 KiB, side by side or with one between each two.
-const writesPages = `(module
+// fillsImage is the beginning of a hand whose image has 8 MiB, with something in each page.
+const fillsImage = `(module
   (memory 128)
   (func (export "_initialize") (local $at i32)
     loop
       local.get $at  i32.const 1  i32.store
       local.get $at  i32.const 4096  i32.add  local.tee $at
       i32.const 8388608  i32.lt_u  br_if 0
-    end)
+    end)`
+
+// writesPages is a hand whose query writes to so many pages of 4 KiB of its image, side by
+// side or with one between each two.
+const writesPages = fillsImage + `
   (func (export "glovebox_query_v1") (result i32) (local $at i32) (local $left i32)
     i32.const %d  local.set $left
     block
