@@ -122,14 +122,17 @@ func printConcurrent(ctx context.Context, w io.Writer, o options) error {
 // parallelHands is how many different hands are asked once each at one time.
 const parallelHands = 64
 
-// engineHeap is what the engine takes of the heap for the stack and the registers of
-// each call of a guest, in bytes.
-const engineHeap = 12 << 10
+// What each query takes, in bytes: engineHeap for the guest's stack and its registers,
+// goroutineStack of its goroutine's stack, which is 2 KiB at first.
+const (
+	engineHeap     = 12 << 10
+	goroutineStack = 7 << 10
+)
 
 // printParallel compares asking different hands in parallel with asking them one
 // after the other. A loop that takes as long as a query in Glovebox shows what
-// the machine and Go's scheduler have to give just then, and one that takes from
-// the heap what the engine does, what its allocator has.
+// the machine and Go's scheduler have to give just then, and one that takes as much
+// memory besides, what its allocator and the stacks of new goroutines have.
 func printParallel(ctx context.Context, w io.Writer, o options) error {
 	hands, processors := min(parallelHands, o.hands), runtime.GOMAXPROCS(0)
 	fmt.Fprintf(w, "\n### %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", hands, processors)
@@ -161,9 +164,13 @@ func printParallel(ctx context.Context, w io.Writer, o options) error {
 			}
 			for _, control := range []struct {
 				name string
-				heap int
-			}{{"a loop, no hand", 0}, {"the same, and 12 KB of heap", engineHeap}} {
-				f, err := inTurnAndAtOnce(ctx, slices.Repeat([]ask{loopFor(f.one, control.heap)}, hands), o.budget)
+				take func()
+			}{
+				{"a loop, no hand", func() {}},
+				{"the same, and 12 KB of heap", func() { takeHeap(engineHeap) }},
+				{"the same, and 7 KB of stack", func() { takeStack(); takeHeap(engineHeap) }},
+			} {
+				f, err := inTurnAndAtOnce(ctx, slices.Repeat([]ask{loopFor(f.one, control.take)}, hands), o.budget)
 				if err != nil {
 					return nil, err
 				}
@@ -247,19 +254,19 @@ func inTurnAndAtOnce(ctx context.Context, asks []ask, budget time.Duration) (par
 	return parallelFigures{quantile(ones, 0.5), quantile(serials, 0.5), quantile(parallels, 0.5)}, nil
 }
 
-// loopFor returns what computes for about so long on a free processor, and takes so
-// many bytes from the heap meanwhile.
-func loopFor(d time.Duration, heap int) ask {
+// loopFor returns what takes memory and computes, for about so long in all on a free
+// processor.
+func loopFor(d time.Duration, take func()) ask {
 	const steps, pieces = 1 << 20, 64
 	loop := fastest(func() { compute(steps) })
 	taking := fastest(func() {
 		for range pieces {
-			take(heap)
+			take()
 		}
 	}) / pieces
 	n := int(float64(steps) * float64(max(d-taking, 0)) / float64(loop))
 	return func(context.Context, question) error {
-		take(heap)
+		take()
 		if compute(n) == 0 {
 			return errors.New("a loop over odd numbers is zero")
 		}
@@ -288,11 +295,18 @@ func compute(n int) uint64 {
 	return v
 }
 
-// take takes bytes from the heap, and lets go of them.
+// takeHeap takes bytes from the heap, and lets go of them.
 //
 //go:noinline
-func take(heap int) {
-	if heap > 0 {
-		runtime.KeepAlive(make([]byte, heap))
-	}
+func takeHeap(bytes int) { runtime.KeepAlive(make([]byte, bytes)) }
+
+// takeStack takes goroutineStack.
+//
+//go:noinline
+func takeStack() byte {
+	var frame [goroutineStack]byte
+	return lastOf(frame[:])
 }
+
+//go:noinline
+func lastOf(b []byte) byte { return b[len(b)-1] }
