@@ -220,45 +220,38 @@ func (p *program) prepareImage(ctx context.Context, e *Engine, l *loadedCode, li
 	return nil
 }
 
-// begin counts a query, until done: who closes the module waits for it, and the code
-// is not dropped. It returns nil if it was dropped before, and false if the module is
-// closed.
-func (e *Engine) begin(m *Module) (code *loadedCode, open bool) {
+// use returns the program's code for a query, which ends with done. Code that was
+// dropped is loaded again.
+func (e *Engine) use(ctx context.Context, m *Module) (*loadedCode, error) {
+	p := m.program
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, open = e.modules[m]; !open {
-		return nil, false
-	}
-	m.queries.Add(1)
-	m.program.running++
-	return m.program.code, true
-}
-
-// done ends what begin began; the guest ended at a time, or zero if it did not run.
-func (e *Engine) done(m *Module, at time.Time) {
-	e.mu.Lock()
-	m.program.running--
-	if at.After(m.program.used) {
-		m.program.used = at
-	}
+	p.running++
+	code := p.code
 	e.mu.Unlock()
-	m.queries.Done()
-}
-
-// again loads code that was dropped, for a query that has begun.
-func (e *Engine) again(ctx context.Context, m *Module) (*loadedCode, error) {
+	if code != nil {
+		return code, nil
+	}
 	code, err := e.loadAgain(ctx, m)
 	if err != nil {
+		e.done(p, time.Now())
 		if ctx.Err() != nil {
 			return nil, m.ended(ctx)
 		}
 		e.mu.Lock()
-		m.program.lost = true
+		p.lost = true
 		e.mu.Unlock()
 		return nil, &abi.Error{Hand: m.name, Kind: abi.KindUnavailable, Text: "its code was dropped while nobody asked for it, and cannot be loaded again from the compilation cache: load the hand anew", Err: err}
 	}
 	e.dropIdle()
 	return code, nil
+}
+
+// done ends what use began, for a query that was over at a time.
+func (e *Engine) done(p *program, at time.Time) {
+	e.mu.Lock()
+	p.running--
+	p.used = at
+	e.mu.Unlock()
 }
 
 func (e *Engine) loadAgain(ctx context.Context, m *Module) (*loadedCode, error) {

@@ -79,7 +79,8 @@ type Exact struct {
 // Errors are *abi.Error of the kinds timeout, out_of_memory, trap, exit,
 // hand_failed, busy, bad_request, unavailable and host_closed. A query that ctx
 // ends is a timeout, which matches context.DeadlineExceeded or, if ctx was
-// cancelled, context.Canceled.
+// cancelled, context.Canceled; one whose deadline passes while it waits for a place is
+// busy.
 func (m *Module) Query(ctx context.Context, q abi.Query, ports Ports) (Result, error) {
 	growStack(false)
 	if q.MaxOutputTokens <= 0 {
@@ -115,13 +116,13 @@ func (m *Module) QueryEncoded(ctx context.Context, query []byte, ports Ports) (R
 	return m.ask(ctx, query, size.MaxOutputTokens, ports)
 }
 
-// queryStack is what a query takes of its goroutine's stack, in bytes, rounded up.
-const queryStack = 7 << 10
+// queryStack has a new goroutine's stack grow to 8 KiB, of which a query takes six.
+const queryStack = 5 << 10
 
-// growStack has the stack of a new goroutine grow at once to what a query takes. By
-// itself it is doubled where it ends, and the frames that are there by then are moved:
-// among hands that are asked at once, each in a goroutine of its own, a trivial query
-// took an eighth longer by that. The runtime makes room for the frame of a function
+// growStack has the stack of a new goroutine grow once, and while there is little on it.
+// By itself it is doubled whenever it ends, and all frames that are there by then are
+// moved: among hands that are asked at once, each in a goroutine of its own, a trivial
+// query took an eighth longer by that. The runtime makes room for the frame of a function
 // that is called, whether or not it is used (newstack in runtime/stack.go).
 //
 //go:noinline
@@ -137,26 +138,20 @@ func growStack(use bool) byte {
 func lastOf(b []byte) byte { return b[len(b)-1] }
 
 func (m *Module) ask(ctx context.Context, encoded []byte, maxOutputTokens int, ports Ports) (Result, error) {
-	code, open := m.engine.begin(m)
-	if !open {
-		return Result{}, m.errorf(abi.KindHostClosed, "")
-	}
-	var began time.Time
-	var result Result
-	defer func() { m.engine.done(m, began.Add(result.Took)) }()
-	leave, err := m.takePlaces(ctx)
+	leave, err := m.enter(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	defer leave()
 
-	if code == nil {
-		if code, err = m.engine.again(ctx, m); err != nil {
-			return Result{}, err
-		}
+	code, err := m.engine.use(ctx, m)
+	if err != nil {
+		return Result{}, err
 	}
 	c := &call{module: m, code: code, ports: ports, query: encoded, maxOutputTokens: maxOutputTokens, granted: slice}
-	began = time.Now()
+	var result Result
+	began := time.Now()
+	defer func() { m.engine.done(m.program, began.Add(result.Took)) }()
 	err = c.run(ctx)
 	result = c.outcome(maxOutputTokens, err)
 	result.Took = time.Since(began)
@@ -265,12 +260,21 @@ func (m *Module) errorf(kind abi.Kind, format string, args ...any) error {
 	return &abi.Error{Hand: m.name, Kind: kind, Text: fmt.Sprintf(format, args...)}
 }
 
-// takePlaces takes a place among the hand's queries, then among all.
-func (m *Module) takePlaces(ctx context.Context) (leave func(), err error) {
+// enter takes a place among the hand's queries, then among all.
+func (m *Module) enter(ctx context.Context) (leave func(), err error) {
 	e := m.engine
+	e.mu.Lock()
+	if _, open := e.modules[m]; !open {
+		e.mu.Unlock()
+		return nil, m.errorf(abi.KindHostClosed, "")
+	}
+	m.queries.Add(1)
+	e.mu.Unlock()
+
 	leave = func() {
 		e.inFlight.Release(1)
 		m.slots.Release(1)
+		m.queries.Done()
 	}
 	// Mostly there is room, and nobody's patience need be measured.
 	if m.slots.TryAcquire(1) {
@@ -282,10 +286,12 @@ func (m *Module) takePlaces(ctx context.Context) (leave func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, min(e.config.MaxWait, m.limits.Timeout))
 	defer cancel()
 	if err := m.slots.Acquire(wait, 1); err != nil {
+		m.queries.Done()
 		return nil, m.busy(ctx, fmt.Sprintf("%d queries of this hand are running", m.limits.Concurrent))
 	}
 	if err := e.inFlight.Acquire(wait, 1); err != nil {
 		m.slots.Release(1)
+		m.queries.Done()
 		return nil, m.busy(ctx, fmt.Sprintf("%d queries are in flight", e.config.InFlight))
 	}
 	return leave, nil

@@ -42,7 +42,7 @@ type Config struct {
 	// that a process has loaded stay, over the bound if they have to. Zero means 2 GiB.
 	CacheBytes int64
 	// CodeBytes bounds, about, what the code and the images of modules take in
-	// memory; of those that were in no query for ten minutes, or in none yet, an
+	// memory; of those that were in no query for ten minutes, or in none yet, a
 	// sixth of it may stay. What no query is in and was used longest ago is dropped,
 	// and loaded again from the cache when it is asked, which takes from a few to
 	// some hundred milliseconds, by its size. Zero means 1 GiB.

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -123,14 +124,15 @@ func printConcurrent(ctx context.Context, w io.Writer, o options) error {
 const parallelHands = 64
 
 // What each query takes, in bytes: engineHeap for the guest's stack and its registers,
-// goroutineStack of its goroutine's stack, which is 2 KiB at first.
+// goroutineStack of its goroutine's stack, which begins with 2 or 4 KiB.
 const (
 	engineHeap     = 12 << 10
-	goroutineStack = 7 << 10
+	goroutineStack = 6 << 10
 )
 
 // printParallel compares asking different hands in parallel with asking them one
-// after the other. A loop that takes as long as a query in Glovebox shows what
+// after the other: each in a goroutine of its own, as a host asks them, or by as many
+// goroutines as there are processors. A loop that takes as long as a query in Glovebox shows what
 // the machine and Go's scheduler have to give just then, and one that takes as much
 // memory besides, what its allocator and the stacks of new goroutines have.
 func printParallel(ctx context.Context, w io.Writer, o options) error {
@@ -142,39 +144,55 @@ func printParallel(ctx context.Context, w io.Writer, o options) error {
 		if l.name != "c" && l.name != "go" {
 			return nil, nil
 		}
-		print := func(host, variant string, f parallelFigures) error {
+		print := func(host, variant string, goroutines int, f parallelFigures) error {
+			if goroutines < hands {
+				host += fmt.Sprintf(", %d goroutines", goroutines)
+			}
 			_, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.2f |\n", l.name, host, variant, microseconds(f.one),
 				twoDigits(f.serial), twoDigits(f.parallel), float64(f.parallel)*float64(min(processors, hands))/float64(f.serial))
 			return err
 		}
+		var one time.Duration
 		for i, r := range rows {
 			h, err := hostNamed(r.host)
 			if err != nil {
 				return nil, err
 			}
-			f, err := askInParallel(ctx, l, h, r.variant, hands, o.budget)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", h.name, err)
+			each := []int{hands}
+			if i == 0 {
+				each = append(each, processors)
 			}
-			if err := print(r.host, r.variant, f); err != nil {
-				return nil, err
+			for _, goroutines := range each {
+				f, err := askInParallel(ctx, l, h, r.variant, hands, goroutines, o.budget)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", h.name, err)
+				}
+				if one == 0 {
+					one = f.one
+				}
+				if err := print(r.host, r.variant, goroutines, f); err != nil {
+					return nil, err
+				}
 			}
 			if i > 0 {
 				continue
 			}
+			memory := func() { takeStack(); takeHeap(engineHeap) }
 			for _, control := range []struct {
-				name string
-				take func()
+				name       string
+				take       func()
+				goroutines int
 			}{
-				{"a loop, no hand", func() {}},
-				{"the same, and 12 KB of heap", func() { takeHeap(engineHeap) }},
-				{"the same, and 7 KB of stack", func() { takeStack(); takeHeap(engineHeap) }},
+				{"a loop, no hand", func() {}, hands},
+				{"the same, and 12 KB of heap", func() { takeHeap(engineHeap) }, hands},
+				{"the same, and 6 KB of stack", memory, hands},
+				{"the same, and 6 KB of stack", memory, processors},
 			} {
-				f, err := inTurnAndAtOnce(ctx, slices.Repeat([]ask{loopFor(f.one, control.take)}, hands), o.budget)
+				f, err := inTurnAndAtOnce(ctx, slices.Repeat([]ask{loopFor(one, control.take)}, hands), control.goroutines, o.budget)
 				if err != nil {
 					return nil, err
 				}
-				if err := print(control.name, "–", f); err != nil {
+				if err := print(control.name, "–", control.goroutines, f); err != nil {
 					return nil, err
 				}
 			}
@@ -188,7 +206,7 @@ func twoDigits(d time.Duration) string {
 }
 
 // askInParallel loads hands into one host and measures them.
-func askInParallel(ctx context.Context, l language, h host, variant string, hands int, budget time.Duration) (f parallelFigures, err error) {
+func askInParallel(ctx context.Context, l language, h host, variant string, hands, goroutines int, budget time.Duration) (f parallelFigures, err error) {
 	module, err := l.hand(ctx, h.contract)
 	if err != nil {
 		return f, err
@@ -212,16 +230,16 @@ func askInParallel(ctx context.Context, l language, h host, variant string, hand
 			return f, err
 		}
 	}
-	return inTurnAndAtOnce(ctx, asks, budget)
+	return inTurnAndAtOnce(ctx, asks, goroutines, budget)
 }
 
 // parallelFigures are the medians of one query, of a round of all of them one
 // after the other, and of a round in parallel.
 type parallelFigures struct{ one, serial, parallel time.Duration }
 
-// inTurnAndAtOnce calls each of asks once, one after the other and all at once,
-// in turns. The first round is not counted.
-func inTurnAndAtOnce(ctx context.Context, asks []ask, budget time.Duration) (parallelFigures, error) {
+// inTurnAndAtOnce calls each of asks once, one after the other and by so many
+// goroutines, in turns. The first round is not counted.
+func inTurnAndAtOnce(ctx context.Context, asks []ask, goroutines int, budget time.Duration) (parallelFigures, error) {
 	var ones, serials, parallels []time.Duration
 	end := time.Now().Add(budget)
 	for round := 0; round < 2 || time.Now().Before(end); round++ {
@@ -239,8 +257,19 @@ func inTurnAndAtOnce(ctx context.Context, asks []ask, budget time.Duration) (par
 		errs := make([]error, len(asks))
 		var wait sync.WaitGroup
 		began = time.Now()
-		for i, ask := range asks {
-			wait.Go(func() { errs[i] = ask(ctx, plain) })
+		if goroutines < len(asks) {
+			var next atomic.Int64
+			for range goroutines {
+				wait.Go(func() {
+					for i := next.Add(1) - 1; int(i) < len(asks); i = next.Add(1) - 1 {
+						errs[i] = asks[i](ctx, plain)
+					}
+				})
+			}
+		} else {
+			for i, ask := range asks {
+				wait.Go(func() { errs[i] = ask(ctx, plain) })
+			}
 		}
 		wait.Wait()
 		atOnce := time.Since(began)
