@@ -269,6 +269,60 @@ func TestRunningCodeIsNotDropped(t *testing.T) {
 	})
 }
 
+// A query that only waits for a place keeps no code in memory: a crowd of them would keep
+// the code of all their hands.
+func TestWaitingQueryKeepsNoCode(t *testing.T) {
+	built, err := guests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		engine := newEngine(t, sandbox.Config{CacheDir: filepath.Join(t.TempDir(), "cache"), CodeBytes: 1, InFlight: 1, MaxWait: time.Minute})
+		var hands [2]*sandbox.Module
+		for n := range hands {
+			limits := abi.Limits{Timeout: time.Minute, MemoryBytes: 64<<20 + int64(n)<<20}
+			var err error
+			if hands[n], err = engine.Load(t.Context(), built[build.Reactor], sandbox.Options{Name: "guest", Granted: abi.Capabilities(), Trusted: true, Limits: limits}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Each waits for its file where it is answered, and in turn for the only place.
+		type asked struct {
+			started, release chan struct{}
+			done             chan error
+		}
+		ask := func(hand *sandbox.Module) asked {
+			a := asked{make(chan struct{}), make(chan struct{}), make(chan error, 1)}
+			go func() {
+				_, err := hand.Query(t.Context(), abi.Query{Prompt: "read docs a"}, sandbox.Ports{Files: waitingFiles{started: a.started, release: a.release}})
+				a.done <- err
+			}()
+			synctest.Wait()
+			return a
+		}
+		first, other, again := ask(hands[0]), ask(hands[1]), ask(hands[0])
+		if hands[0].Dropped() || !hands[1].Dropped() {
+			t.Fatal("not the first is in memory, and it alone")
+		}
+		close(first.release)
+		<-other.started
+		if !hands[0].Dropped() {
+			t.Error("a query that waits for a place has its code kept")
+		}
+		close(other.release)
+		<-again.started
+		close(again.release)
+		for _, a := range []asked{first, other, again} {
+			if err := <-a.done; !errors.Is(err, abi.KindHandFailed) {
+				t.Errorf("without the file: %v", err)
+			}
+		}
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Queries that come at the very moment at which their code is dropped.
 func TestIdleCodeIsDroppedAsItIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
