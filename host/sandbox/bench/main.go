@@ -5,7 +5,7 @@
 //	go run .
 //	go run . -only memory -guests c,go
 //	go run . -only deadline -rounds 50
-//	go test .                               # the least of each
+//	go test .                               # the least of what does not take seconds
 //	go test -bench . -count 10 > new.txt    # for benchstat
 //
 // It builds the guests: in C, Rust, AssemblyScript and Go, as far as the
