@@ -514,7 +514,7 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 		err    error
 	}
 	sweep := make(chan swept, 1)
-	e.goes(func() {
+	e.running.goes(func() {
 		ctx, done := e.beyond(ctx)
 		defer done()
 		p := e.continuous()
@@ -525,7 +525,7 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 	refresh, err := e.refresh(ctx, waiting, t, w)
 	report.Refresh = refresh
 	if err != nil {
-		e.goes(func() { <-sweep; unlock() })
+		e.running.goes(func() { <-sweep; unlock() })
 		report.Took = time.Since(began)
 		return e.finish(ctx, t, report, err)
 	}
@@ -546,7 +546,7 @@ func (e *Engine) runWithin(ctx context.Context, t Turn, report Report, w window,
 	case <-waiting.Done():
 		report.Pending, report.Outcome, report.Took = true, memory.OutcomeDone, time.Since(began)
 		late := report
-		e.goes(func() {
+		e.running.goes(func() {
 			s := <-sweep
 			unlock()
 			late.Sweep, late.Took = s.report, time.Since(began)
@@ -576,15 +576,6 @@ func (e *Engine) hasOldMessages(items []memory.Item) bool {
 		}
 	}
 	return false
-}
-
-// goes runs f in the background, as part of a run that has begun.
-func (e *Engine) goes(f func()) {
-	end := e.running.begin()
-	go func() {
-		defer end()
-		f()
-	}()
 }
 
 // hasRealActivity looks at the session that goes on and, since a user may come

@@ -3,7 +3,9 @@ package compaction
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrClosed says that a Group takes no more work.
@@ -32,12 +34,50 @@ func (g *Group) Begin() (end func(), err error) {
 	return g.end, nil
 }
 
-// begin counts work that is part of work that goes on, also after Close.
-func (g *Group) begin() (end func()) {
+// goes runs f in the background, as part of work that goes on, also after Close.
+func (g *Group) goes(f func()) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.active++
-	return g.end
+	g.mu.Unlock()
+	go func() {
+		defer g.end()
+		f()
+	}()
+}
+
+// Each calls do with each of 0 to n-1 at once: one that waits holds up no other. It is
+// work that is part of work that goes on, also after Close. all is closed when the last
+// call has returned; do must not panic.
+//
+// To begin and to end a goroutine takes as long as a hand that answers from memory. So
+// there is not one for each call, but one for each processor and one more, which begins
+// when any of the others waits or has had its share of time, and then has another begun
+// in its place.
+func (g *Group) Each(n int, do func(i int)) (all <-chan struct{}) {
+	done := make(chan struct{})
+	if n <= 0 {
+		close(done)
+		return done
+	}
+	processors := runtime.GOMAXPROCS(0)
+	var begun, left, next atomic.Int64
+	var call func()
+	call = func() {
+		if int(begun.Add(1)) > processors && int(next.Load()) < n {
+			g.goes(call)
+		}
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			do(i)
+			if left.Add(-1) == 0 {
+				close(done)
+			}
+		}
+	}
+	left.Store(int64(n))
+	for range min(processors+1, n) {
+		g.goes(call)
+	}
+	return done
 }
 
 func (g *Group) end() {

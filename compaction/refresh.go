@@ -151,22 +151,15 @@ func (e *Engine) ask(ctx context.Context, sources []Source, q Question) []answer
 	for i := range answers {
 		answers[i].err = context.DeadlineExceeded
 	}
-	var group sync.WaitGroup
-	for i, source := range sources {
-		group.Add(1)
-		e.goes(func() {
-			defer group.Done()
-			content, err := askOne(limited, source, q)
-			mu.Lock()
-			defer mu.Unlock()
-			answers[i] = answer{content, err, time.Since(began)}
-		})
-	}
-	all := make(chan struct{})
-	go func() {
-		group.Wait()
-		close(all)
-	}()
+	all := e.running.Each(len(sources), func(i int) {
+		if limited.Err() != nil {
+			return
+		}
+		content, err := askOne(limited, sources[i], q)
+		mu.Lock()
+		defer mu.Unlock()
+		answers[i] = answer{content, err, time.Since(began)}
+	})
 	select {
 	case <-all:
 	case <-limited.Done():

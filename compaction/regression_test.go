@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,4 +285,43 @@ func TestGroup(t *testing.T) {
 	}
 	end()
 	group.Wait()
+}
+
+// However many there are of them, all may wait for each other: nobody's turn comes only
+// when somebody else is done.
+func TestEachLetsAllWait(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 3, 64, 1000} {
+		var g compaction.Group
+		var here sync.WaitGroup
+		here.Add(n)
+		called := make([]atomic.Int32, n)
+		<-g.Each(n, func(i int) {
+			called[i].Add(1)
+			here.Done()
+			here.Wait()
+		})
+		for i := range called {
+			if times := called[i].Load(); times != 1 {
+				t.Errorf("%d of %d was called %d times", i, n, times)
+			}
+		}
+		if err := g.Wait(t.Context()); err != nil || g.Active() != 0 {
+			t.Errorf("%d of %d go on: %v", g.Active(), n, err)
+		}
+	}
+}
+
+// What does not wait begins few goroutines.
+func TestEachBeginsFewGoroutines(t *testing.T) {
+	const n = 10_000
+	before, most := runtime.NumGoroutine(), atomic.Int64{}
+	var g compaction.Group
+	<-g.Each(n, func(int) {
+		if now := int64(runtime.NumGoroutine()); now > most.Load() {
+			most.Store(now)
+		}
+	})
+	if begun := int(most.Load()) - before; begun > n/10 {
+		t.Errorf("%d goroutines at once for %d calls that do not wait, on %d processors", begun, n, runtime.GOMAXPROCS(0))
+	}
 }

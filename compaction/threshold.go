@@ -137,7 +137,7 @@ func (e *Engine) Relieve(ctx context.Context, t Turn, w Window) (Report, error) 
 		err    error
 	}
 	done := make(chan ended, 1)
-	e.goes(func() {
+	e.running.goes(func() {
 		late := report
 		behind, over := e.beyond(ctx)
 		defer over()
