@@ -1,11 +1,13 @@
 package sandbox
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sys/cpu"
 )
 
 // mapping is address space for one linear memory, which begins as an image that is
@@ -16,18 +18,46 @@ type mapping struct {
 }
 
 // memoryPool keeps the mappings of linear memories that are not in use, each as a
-// new one would be. It is safe for concurrent use. The zero value is empty.
+// new one would be. It is safe for concurrent use.
 type memoryPool struct {
+	// near is a place for each processor, where the mapping is that was given back
+	// there last: what another processor wrote takes it three times as long to clear.
+	near []nearPlace
+	// places are those of near, by the processor that is asked on; used counts those
+	// that were put there.
+	places sync.Pool
+	used   atomic.Uint32
+
 	mu sync.Mutex
-	// idle are the mappings, the longest unused first; guarded by mu.
+	// idle are all other mappings, the longest unused first; guarded by mu.
 	idle []mapping
-	// closed is guarded by mu.
-	closed bool
 }
 
-// maxIdle bounds the mappings of a pool, clearBytes those of their bytes that
-// stay in memory: so few are cleared faster than the kernel takes and gives
-// them.
+// nearPlace may have a mapping. Its lock is taken before that of the pool.
+type nearPlace struct {
+	mu      sync.Mutex
+	mapping mapping // has no bytes if there is none
+	closed  bool
+	_       cpu.CacheLinePad
+}
+
+func newMemoryPool() *memoryPool {
+	return &memoryPool{near: make([]nearPlace, runtime.GOMAXPROCS(0))}
+}
+
+// place returns what is near the processor that asks.
+func (p *memoryPool) place() *nearPlace {
+	place, ok := p.places.Get().(*nearPlace)
+	if !ok {
+		place = &p.near[p.used.Add(1)%uint32(len(p.near))]
+	}
+	p.places.Put(place)
+	return place
+}
+
+// maxIdle bounds the mappings of a pool that are near no processor, clearBytes
+// those of their bytes that stay in memory: so few are cleared faster than the kernel
+// takes and gives them.
 const (
 	maxIdle    = 64
 	clearBytes = 128 << 10
@@ -50,15 +80,19 @@ func (p *memoryPool) take(i *image, size uint64) (mapping, error) {
 }
 
 func (p *memoryPool) takeMapped(i *mappedImage, size uint64) (mapping, error) {
-	p.mu.Lock()
-	for n := len(p.idle) - 1; n >= 0; n-- {
-		if m := p.idle[n]; m.image == i && uint64(len(m.bytes)) == size {
-			p.idle = slices.Delete(p.idle, n, n+1)
-			p.mu.Unlock()
+	fits := func(m mapping) bool { return m.image == i && uint64(len(m.bytes)) == size }
+	own := p.place()
+	if m, ok := own.take(fits); ok {
+		return m, nil
+	}
+	if m, ok := p.takeIdle(fits); ok {
+		return m, nil
+	}
+	for n := range p.near {
+		if m, ok := p.near[n].take(fits); ok {
 			return m, nil
 		}
 	}
-	p.mu.Unlock()
 	bytes, err := reserve(size)
 	if err != nil {
 		return mapping{}, err
@@ -72,28 +106,62 @@ func (p *memoryPool) takeMapped(i *mappedImage, size uint64) (mapping, error) {
 	return mapping{image: i, bytes: bytes}, nil
 }
 
+func (n *nearPlace) take(fits func(mapping) bool) (m mapping, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mapping.bytes == nil || !fits(n.mapping) {
+		return mapping{}, false
+	}
+	m, n.mapping = n.mapping, mapping{}
+	return m, true
+}
+
+func (p *memoryPool) takeIdle(fits func(mapping) bool) (m mapping, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n := len(p.idle) - 1; n >= 0; n-- {
+		if m := p.idle[n]; fits(m) {
+			p.idle = slices.Delete(p.idle, n, n+1)
+			return m, true
+		}
+	}
+	return mapping{}, false
+}
+
 // give takes a mapping back of which the first used bytes may have been written.
 func (p *memoryPool) give(m mapping, used uint64) {
 	if !m.restore(used) {
 		release(m.bytes)
 		return
 	}
-	p.mu.Lock()
-	var out []byte
-	switch {
-	case p.closed:
-		out = m.bytes
-	case len(p.idle) == maxIdle:
-		out = p.idle[0].bytes
-		p.idle = slices.Delete(p.idle, 0, 1)
-		fallthrough
-	default:
-		p.idle = append(p.idle, m)
-	}
-	p.mu.Unlock()
-	if out != nil {
+	if out := p.put(p.place(), m); out != nil {
 		release(out)
 	}
+}
+
+// put puts a mapping near and what was there before among the idle; out is what
+// there is no room for.
+func (p *memoryPool) put(near *nearPlace, m mapping) (out []byte) {
+	near.mu.Lock()
+	defer near.mu.Unlock()
+	if near.closed {
+		return m.bytes
+	}
+	before := near.mapping
+	near.mapping = m
+	if before.bytes == nil {
+		return nil
+	}
+	// Under both locks: who looks through the places and then through the pool misses
+	// nothing that is on its way.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) == maxIdle {
+		out = p.idle[0].bytes
+		p.idle = slices.Delete(p.idle, 0, 1)
+	}
+	p.idle = append(p.idle, before)
+	return out
 }
 
 // restore makes a mapping what it began as; not ok if that cannot be had.
@@ -108,26 +176,36 @@ func (m mapping) restore(used uint64) bool {
 	return discard(m.bytes[:used])
 }
 
-// forget frees the mappings of an image.
+// forget frees the mappings of an image, which no query is in.
 func (p *memoryPool) forget(i *mappedImage) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.idle = slices.DeleteFunc(p.idle, func(m mapping) bool {
-		if m.image == i {
-			release(m.bytes)
-		}
-		return m.image == i
-	})
+	p.drop(func(m mapping) bool { return m.image == i }, false)
 }
 
 // free frees all mappings, and those that are given from now on.
 func (p *memoryPool) free() {
+	p.drop(func(mapping) bool { return true }, true)
+}
+
+func (p *memoryPool) drop(which func(mapping) bool, closing bool) {
+	for n := range p.near {
+		place := &p.near[n]
+		place.mu.Lock()
+		if m := place.mapping; m.bytes != nil && which(m) {
+			release(m.bytes)
+			place.mapping = mapping{}
+		}
+		place.closed = place.closed || closing
+		place.mu.Unlock()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, m := range p.idle {
-		release(m.bytes)
-	}
-	p.idle, p.closed = nil, true
+	p.idle = slices.DeleteFunc(p.idle, func(m mapping) bool {
+		if which(m) {
+			release(m.bytes)
+			return true
+		}
+		return false
+	})
 }
 
 // linearMemory is the memory of one instance, within the limit of its query

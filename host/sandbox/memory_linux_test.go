@@ -6,9 +6,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -42,11 +44,14 @@ func mappingsOfImages(t *testing.T) (memories, views map[string]int) {
 	return memories, views
 }
 
-// Memories that no query is in are kept for the next, 64 of them: of more hands, those asked
-// longest ago have theirs released. Hands that are closed leave none, nor their images.
+// Memories that no query is in are kept for the next, 64 of them and one near each
+// processor: of more hands, those asked longest ago have theirs released. Hands that are
+// closed leave none, nor their images.
 func TestIdleMemoriesAreBounded(t *testing.T) {
-	const most = 64
+	const most = 64 + 1
+	processors := runtime.GOMAXPROCS(1) // so that which is near is known
 	engine := newEngine(t, sandbox.Config{CacheDir: t.TempDir()})
+	runtime.GOMAXPROCS(processors)
 	before, viewsBefore := mappingsOfImages(t)
 	openBefore, known := len(imagesInMemory(t)), viewsBefore
 	hands := make([]*sandbox.Module, most+6)
@@ -107,10 +112,13 @@ func TestIdleMemoriesAreBounded(t *testing.T) {
 		kept(have...)
 	}
 
-	if err := hands[0].Close(); err != nil {
-		t.Fatal(err)
+	for _, closed := range []int{0, have[most-1]} { // the one that is near is the last
+		if err := hands[closed].Close(); err != nil {
+			t.Fatal(err)
+		}
+		have = slices.DeleteFunc(have, func(n int) bool { return n == closed })
+		kept(have...)
 	}
-	kept(slices.DeleteFunc(have, func(n int) bool { return n == 0 })...)
 	if err := engine.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +128,77 @@ func TestIdleMemoriesAreBounded(t *testing.T) {
 	}
 	if open := len(imagesInMemory(t)); open != openBefore {
 		t.Errorf("%d files of images are open, after %d", open, openBefore)
+	}
+}
+
+// Hands that are closed leave no memory, whatever is put near a processor or taken away
+// from there meanwhile, and all processors together keep no more than the bound.
+func TestIdleMemoriesNearProcessors(t *testing.T) {
+	const processors, others, rounds = 4, 80, 30
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+	engine := newEngine(t, sandbox.Config{CacheDir: t.TempDir()})
+	before, _ := mappingsOfImages(t)
+	ask := func(hand *sandbox.Module) {
+		if _, err := hand.Query(t.Context(), abi.Query{}, sandbox.Ports{}); err != nil {
+			t.Error(err)
+		}
+	}
+	hands := make([]*sandbox.Module, others)
+	for n := range hands {
+		hands[n] = loadSaying(t, engine, fmt.Sprintf("%c%c", 'a'+n/26, 'a'+n%26))
+	}
+	_, known := mappingsOfImages(t)
+
+	var busy sync.WaitGroup
+	over := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(over); busy.Wait() })
+	defer stop()
+	for g := range processors {
+		busy.Go(func() {
+			for n := g; ; n++ {
+				select {
+				case <-over:
+					return
+				default:
+					ask(hands[n%len(hands)])
+				}
+			}
+		})
+	}
+	var files []string
+	for round := range rounds {
+		hand := loadSaying(t, engine, fmt.Sprintf("z%c", 'a'+round%26))
+		_, views := mappingsOfImages(t)
+		for file := range views {
+			if known[file] == 0 {
+				files = append(files, file)
+			}
+		}
+		if len(files) != round+1 {
+			t.Fatalf("hand %d has no image of its own", round)
+		}
+		var asking sync.WaitGroup
+		for range 2 * processors {
+			asking.Go(func() { ask(hand) })
+		}
+		asking.Wait()
+		if err := hand.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	kept := 0
+	memories, _ := mappingsOfImages(t)
+	for file, n := range memories {
+		kept += n - before[file]
+	}
+	if kept < 32 || kept > 64+processors {
+		t.Errorf("%d memories are kept", kept)
+	}
+	for n, file := range files {
+		if memories[file] > 0 {
+			t.Errorf("hand %d is closed and has %d memories", n, memories[file])
+		}
 	}
 }
 

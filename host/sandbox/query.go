@@ -390,7 +390,7 @@ func (c *call) begin() {
 	m := c.module
 	c.stdoutLog, c.stderrLog = logWriter{call: c, level: abi.LevelInfo}, logWriter{call: c, level: abi.LevelWarn}
 	c.log.bytesLeft, c.log.linesLeft = m.limits.LogBytes, m.limits.LogLines
-	c.memory.pool = &m.engine.memories
+	c.memory.pool = m.engine.memories
 	c.memory.limit, c.memory.total, c.memory.bound = uint64(m.limits.MemoryBytes), &m.engine.memory, m.engine.config.MemoryBytes
 }
 

@@ -83,7 +83,7 @@ type Engine struct {
 	running  *semaphore.Weighted
 	// memory is what all linear memories hold now, in bytes.
 	memory   atomic.Int64
-	memories memoryPool
+	memories *memoryPool
 
 	// opening keeps modules with the same bytes, by their hash, from being loaded at
 	// once: the engine shares what it has of one before it is done with it.
@@ -131,6 +131,7 @@ func New(config Config) (*Engine, error) {
 	e := &Engine{
 		config:   config,
 		seed:     maphash.MakeSeed(),
+		memories: newMemoryPool(),
 		inFlight: semaphore.NewWeighted(int64(config.InFlight)),
 		running:  semaphore.NewWeighted(int64(config.Running)),
 		provided: map[string]api.Module{},
