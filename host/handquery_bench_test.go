@@ -168,7 +168,7 @@ func BenchmarkHandQueryParts(b *testing.B) {
 // last answer, sum-ns what the questions take one after the other in the same run, and
 // gap-ns the whole of what the answer waits for, what is stored included.
 func BenchmarkGapSources(b *testing.B) {
-	for _, count := range []int{1, 8, 32} {
+	for _, count := range []int{1, 8, 32, 64} {
 		b.Run(fmt.Sprintf("hands=%d", count), func(b *testing.B) {
 			path, digest := promptHand(b, true)
 			now := &clock{at: monday}

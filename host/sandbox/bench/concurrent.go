@@ -8,8 +8,9 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/gloveboxhq/glovebox/compaction"
 )
 
 // inFlight are how many queries are asked at once.
@@ -130,71 +131,88 @@ const (
 	goroutineStack = 6 << 10
 )
 
+// atOnce calls do with each of 0 to n-1 in one of the ways that there are, and returns
+// when all are done.
+type atOnce struct {
+	name string
+	call func(n int, do func(i int))
+}
+
+// asRefreshed is how a refresh asks its hands; to have a goroutine for each costs what it
+// takes to begin and end them.
+var (
+	asRefreshed = atOnce{"", func(n int, do func(i int)) {
+		var group compaction.Group
+		<-group.Each(n, do)
+	}}
+	aGoroutineEach = atOnce{", a goroutine for each", func(n int, do func(i int)) {
+		var wait sync.WaitGroup
+		for i := range n {
+			wait.Go(func() { do(i) })
+		}
+		wait.Wait()
+	}}
+)
+
 // printParallel compares asking different hands in parallel with asking them one
-// after the other: each in a goroutine of its own, as a host asks them, or by as many
-// goroutines as there are processors. A loop that takes as long as a query in Glovebox shows what
-// the machine and Go's scheduler have to give just then, and one that takes as much
-// memory besides, what its allocator and the stacks of new goroutines have.
+// after the other. A loop that takes as long as a query in Glovebox shows what the
+// machine and Go's scheduler have to give just then, and one that takes as much memory
+// besides, what its allocator and the stacks of new goroutines have.
 func printParallel(ctx context.Context, w io.Writer, o options) error {
 	hands, processors := min(parallelHands, o.hands), runtime.GOMAXPROCS(0)
 	fmt.Fprintf(w, "\n### %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", hands, processors)
 	fmt.Fprintln(w, "| guest | host | differ in | one query, µs | one after the other, ms | in parallel, ms | × the ideal |\n|---|---|---|---|---|---|---|")
-	rows := []struct{ host, variant string }{{"glovebox", "name"}, {"glovebox", "code"}, {"wazero", "name"}, {"extism", "name"}, {"wapc", "name"}}
+	rows := []struct {
+		host, variant string
+		way           atOnce
+	}{
+		{"glovebox", "name", asRefreshed}, {"glovebox", "code", asRefreshed},
+		{"glovebox", "name", aGoroutineEach}, {"glovebox", "code", aGoroutineEach},
+		{"wazero", "name", asRefreshed}, {"extism", "name", asRefreshed}, {"wapc", "name", asRefreshed},
+	}
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
 		if l.name != "c" && l.name != "go" {
 			return nil, nil
 		}
-		print := func(host, variant string, goroutines int, f parallelFigures) error {
-			if goroutines < hands {
-				host += fmt.Sprintf(", %d goroutines", goroutines)
-			}
-			_, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.2f |\n", l.name, host, variant, microseconds(f.one),
+		print := func(host, variant string, way atOnce, f parallelFigures) error {
+			_, err := fmt.Fprintf(w, "| %s | %s%s | %s | %s | %s | %s | %.2f |\n", l.name, host, way.name, variant, microseconds(f.one),
 				twoDigits(f.serial), twoDigits(f.parallel), float64(f.parallel)*float64(min(processors, hands))/float64(f.serial))
 			return err
 		}
 		var one time.Duration
-		for i, r := range rows {
+		for _, r := range rows {
 			h, err := hostNamed(r.host)
 			if err != nil {
 				return nil, err
 			}
-			each := []int{hands}
-			if i == 0 {
-				each = append(each, processors)
+			f, err := askInParallel(ctx, l, h, r.variant, hands, r.way, o.budget)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", h.name, err)
 			}
-			for _, goroutines := range each {
-				f, err := askInParallel(ctx, l, h, r.variant, hands, goroutines, o.budget)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", h.name, err)
-				}
-				if one == 0 {
-					one = f.one
-				}
-				if err := print(r.host, r.variant, goroutines, f); err != nil {
-					return nil, err
-				}
+			if one == 0 {
+				one = f.one
 			}
-			if i > 0 {
-				continue
+			if err := print(r.host, r.variant, r.way, f); err != nil {
+				return nil, err
 			}
-			memory := func() { takeStack(); takeHeap(engineHeap) }
-			for _, control := range []struct {
-				name       string
-				take       func()
-				goroutines int
-			}{
-				{"a loop, no hand", func() {}, hands},
-				{"the same, and 12 KB of heap", func() { takeHeap(engineHeap) }, hands},
-				{"the same, and 6 KB of stack", memory, hands},
-				{"the same, and 6 KB of stack", memory, processors},
-			} {
-				f, err := inTurnAndAtOnce(ctx, slices.Repeat([]ask{loopFor(one, control.take)}, hands), control.goroutines, o.budget)
-				if err != nil {
-					return nil, err
-				}
-				if err := print(control.name, "–", control.goroutines, f); err != nil {
-					return nil, err
-				}
+		}
+		memory := func() { takeStack(); takeHeap(engineHeap) }
+		for _, control := range []struct {
+			name string
+			take func()
+			way  atOnce
+		}{
+			{"a loop, no hand", func() {}, asRefreshed},
+			{"the same, and a query's memory", memory, asRefreshed},
+			{"a loop, no hand", func() {}, aGoroutineEach},
+			{"the same, and a query's memory", memory, aGoroutineEach},
+		} {
+			f, err := inTurnAndAtOnce(ctx, slices.Repeat([]ask{loopFor(one, control.take)}, hands), control.way, o.budget)
+			if err != nil {
+				return nil, err
+			}
+			if err := print(control.name, "–", control.way, f); err != nil {
+				return nil, err
 			}
 		}
 		return nil, nil
@@ -206,7 +224,7 @@ func twoDigits(d time.Duration) string {
 }
 
 // askInParallel loads hands into one host and measures them.
-func askInParallel(ctx context.Context, l language, h host, variant string, hands, goroutines int, budget time.Duration) (f parallelFigures, err error) {
+func askInParallel(ctx context.Context, l language, h host, variant string, hands int, way atOnce, budget time.Duration) (f parallelFigures, err error) {
 	module, err := l.hand(ctx, h.contract)
 	if err != nil {
 		return f, err
@@ -230,16 +248,16 @@ func askInParallel(ctx context.Context, l language, h host, variant string, hand
 			return f, err
 		}
 	}
-	return inTurnAndAtOnce(ctx, asks, goroutines, budget)
+	return inTurnAndAtOnce(ctx, asks, way, budget)
 }
 
 // parallelFigures are the medians of one query, of a round of all of them one
 // after the other, and of a round in parallel.
 type parallelFigures struct{ one, serial, parallel time.Duration }
 
-// inTurnAndAtOnce calls each of asks once, one after the other and by so many
-// goroutines, in turns. The first round is not counted.
-func inTurnAndAtOnce(ctx context.Context, asks []ask, goroutines int, budget time.Duration) (parallelFigures, error) {
+// inTurnAndAtOnce calls each of asks once, one after the other and at once, in
+// turns. The first round is not counted.
+func inTurnAndAtOnce(ctx context.Context, asks []ask, way atOnce, budget time.Duration) (parallelFigures, error) {
 	var ones, serials, parallels []time.Duration
 	end := time.Now().Add(budget)
 	for round := 0; round < 2 || time.Now().Before(end); round++ {
@@ -255,29 +273,14 @@ func inTurnAndAtOnce(ctx context.Context, asks []ask, goroutines int, budget tim
 		inTurn := time.Since(began)
 
 		errs := make([]error, len(asks))
-		var wait sync.WaitGroup
 		began = time.Now()
-		if goroutines < len(asks) {
-			var next atomic.Int64
-			for range goroutines {
-				wait.Go(func() {
-					for i := next.Add(1) - 1; int(i) < len(asks); i = next.Add(1) - 1 {
-						errs[i] = asks[i](ctx, plain)
-					}
-				})
-			}
-		} else {
-			for i, ask := range asks {
-				wait.Go(func() { errs[i] = ask(ctx, plain) })
-			}
-		}
-		wait.Wait()
-		atOnce := time.Since(began)
+		way.call(len(asks), func(i int) { errs[i] = asks[i](ctx, plain) })
+		together := time.Since(began)
 		if err := errors.Join(errs...); err != nil {
 			return parallelFigures{}, err
 		}
 		if round > 0 {
-			ones, serials, parallels = append(ones, took...), append(serials, inTurn), append(parallels, atOnce)
+			ones, serials, parallels = append(ones, took...), append(serials, inTurn), append(parallels, together)
 		}
 	}
 	return parallelFigures{quantile(ones, 0.5), quantile(serials, 0.5), quantile(parallels, 0.5)}, nil
