@@ -11,7 +11,7 @@ func (m *Module) HoldLoadingAgain() (release func()) {
 
 // Dropped tells whether the module's code is dropped.
 func (m *Module) Dropped() bool {
-	m.engine.mu.Lock()
-	defer m.engine.mu.Unlock()
+	m.program.mu.Lock()
+	defer m.program.mu.Unlock()
 	return m.program.dropped
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/tetratelabs/wazero"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/cpu"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/sandbox/internal/meter"
@@ -48,11 +49,18 @@ type program struct {
 	lasting bool
 	again   *semaphore.Weighted
 
-	// What follows is guarded by the engine's mu. users are the modules that have
-	// the program, running the queries that are in it, and used is when the last was
-	// over.
-	users, running int
-	used           time.Time
+	// users are the modules that have the program; guarded by the engine's mu.
+	users int
+
+	// What all queries write stands apart from what they read. mu is the program's own,
+	// so that queries of different hands do not wait for each other; the engine's is
+	// taken before it.
+	_  cpu.CacheLinePad
+	mu sync.Mutex
+	// What follows is guarded by mu. running are the queries that are in the program,
+	// and used is when the last was over.
+	running int
+	used    time.Time
 	// code is nil while it is dropped; lost says that a query could not have it loaded
 	// again. held keeps the cache's entry from eviction, of what is not lasting, as long
 	// as there is the program: what has none cannot be dropped.
@@ -84,8 +92,7 @@ func (e *Engine) share(ctx context.Context, key string, load func(*program) erro
 	for {
 		e.mu.Lock()
 		p, shared := e.programs[key]
-		if !shared || p.gone() {
-			shared = false
+		if !shared {
 			p = &program{loaded: make(chan struct{}), again: semaphore.NewWeighted(1)}
 			e.programs[key] = p
 		}
@@ -97,11 +104,16 @@ func (e *Engine) share(ctx context.Context, key string, load func(*program) erro
 			case <-ctx.Done():
 				return nil, errors.Join(ctx.Err(), e.unshare(key, p))
 			}
+			if p.gone() {
+				e.forget(key, p)
+				if err := e.unshare(key, p); err != nil {
+					return nil, err
+				}
+				continue
+			}
 		} else {
 			if p.err = load(p); p.err != nil {
-				e.mu.Lock()
-				delete(e.programs, key)
-				e.mu.Unlock()
+				e.forget(key, p)
 			}
 			close(p.loaded)
 		}
@@ -116,10 +128,21 @@ func (e *Engine) share(ctx context.Context, key string, load func(*program) erro
 	}
 }
 
-// gone reports whether the program's code was dropped and cannot be loaded again. The
-// engine's mu is held.
+// gone reports whether the program's code was dropped and cannot be loaded again.
 func (p *program) gone() bool {
-	return p.dropped && (p.lost || !p.folder.isThere(p.begins.Stage != StagePlain))
+	p.mu.Lock()
+	dropped, lost := p.dropped, p.lost
+	p.mu.Unlock()
+	return dropped && (lost || !p.folder.isThere(p.begins.Stage != StagePlain))
+}
+
+// forget has the next module that wants the program load it anew.
+func (e *Engine) forget(key string, p *program) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.programs[key] == p {
+		delete(e.programs, key)
+	}
 }
 
 // unshare gives a program back; the last frees it.
@@ -138,15 +161,13 @@ func (e *Engine) unshare(key string, p *program) error {
 }
 
 func (p *program) free(e *Engine) error {
-	e.mu.Lock()
+	p.mu.Lock()
 	code, held := p.code, p.held
 	p.code, p.held = nil, nil
-	if code != nil {
-		e.codeBytes -= code.bytes
-	}
-	e.mu.Unlock()
+	p.mu.Unlock()
 	var errs []error
 	if code != nil {
+		e.codeBytes.Add(-code.bytes)
 		errs = append(errs, code.free(e))
 	}
 	if held != nil {
@@ -185,10 +206,10 @@ func (p *program) open(ctx context.Context, e *Engine, a admitted) (*loadedCode,
 // keep makes l the program's code. Unless a query waits for it, it is idle at once: of
 // many that are loaded when a host starts, few may ever be asked.
 func (p *program) keep(e *Engine, l *loadedCode) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.code, p.dropped, p.used = l, false, time.Now().Add(-idleAfter)
-	e.codeBytes += l.bytes
+	e.codeBytes.Add(l.bytes)
 }
 
 // begin has the program's queries begin from an image.
@@ -224,22 +245,22 @@ func (p *program) prepareImage(ctx context.Context, e *Engine, l *loadedCode, li
 // dropped is loaded again.
 func (e *Engine) use(ctx context.Context, m *Module) (*loadedCode, error) {
 	p := m.program
-	e.mu.Lock()
+	p.mu.Lock()
 	p.running++
 	code := p.code
-	e.mu.Unlock()
+	p.mu.Unlock()
 	if code != nil {
 		return code, nil
 	}
 	code, err := e.loadAgain(ctx, m)
 	if err != nil {
-		e.done(p, time.Now())
+		p.done(time.Now())
 		if ctx.Err() != nil {
 			return nil, m.ended(ctx)
 		}
-		e.mu.Lock()
+		p.mu.Lock()
 		p.lost = true
-		e.mu.Unlock()
+		p.mu.Unlock()
 		return nil, &abi.Error{Hand: m.name, Kind: abi.KindUnavailable, Text: "its code was dropped while nobody asked for it, and cannot be loaded again from the compilation cache: load the hand anew", Err: err}
 	}
 	e.dropIdle()
@@ -247,11 +268,11 @@ func (e *Engine) use(ctx context.Context, m *Module) (*loadedCode, error) {
 }
 
 // done ends what use began, for a query that was over at a time.
-func (e *Engine) done(p *program, at time.Time) {
-	e.mu.Lock()
+func (p *program) done(at time.Time) {
+	p.mu.Lock()
 	p.running--
 	p.used = at
-	e.mu.Unlock()
+	p.mu.Unlock()
 }
 
 func (e *Engine) loadAgain(ctx context.Context, m *Module) (*loadedCode, error) {
@@ -260,9 +281,9 @@ func (e *Engine) loadAgain(ctx context.Context, m *Module) (*loadedCode, error) 
 		return nil, err
 	}
 	defer p.again.Release(1)
-	e.mu.Lock()
+	p.mu.Lock()
 	code := p.code
-	e.mu.Unlock()
+	p.mu.Unlock()
 	if code != nil {
 		return code, nil
 	}
@@ -317,27 +338,27 @@ func (e *Engine) toDrop(tried map[*program]bool) (next *program, key string) {
 	bound := e.config.CodeBytes / idleShare
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.codeBytes <= bound {
+	codeBytes := e.codeBytes.Load()
+	if codeBytes <= bound {
 		return nil, ""
 	}
 	longAgo := time.Now().Add(-idleAfter)
 	var idle, droppable int64
+	var longest time.Time
 	for k, p := range e.programs {
-		if p.code == nil || p.lasting {
+		bytes, running, used := p.droppable()
+		droppable += bytes
+		if bytes == 0 || running > 0 || tried[p] {
 			continue
 		}
-		droppable += p.code.bytes
-		if p.running > 0 || tried[p] {
-			continue
+		if !used.After(longAgo) {
+			idle += bytes
 		}
-		if !p.used.After(longAgo) {
-			idle += p.code.bytes
-		}
-		if next == nil || p.used.Before(next.used) {
-			next, key = p, k
+		if next == nil || used.Before(longest) {
+			next, key, longest = p, k, used
 		}
 	}
-	if next != nil && (idle > bound || e.codeBytes > e.config.CodeBytes) {
+	if next != nil && (idle > bound || codeBytes > e.config.CodeBytes) {
 		next.users++
 		return next, key
 	}
@@ -346,6 +367,17 @@ func (e *Engine) toDrop(tried map[*program]bool) (next *program, key string) {
 		e.looking = time.AfterFunc(lookAfter, e.look)
 	}
 	return nil, ""
+}
+
+// droppable is how much code could be dropped, the queries that are in it, and when
+// the last was over.
+func (p *program) droppable() (bytes int64, running int, used time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.code != nil && !p.lasting {
+		bytes = p.code.bytes
+	}
+	return bytes, p.running, p.used
 }
 
 // look drops what has become idle.
@@ -361,14 +393,17 @@ func (e *Engine) look() {
 }
 
 func (e *Engine) drop(p *program) error {
-	e.mu.Lock()
+	if !p.folder.isThere(p.begins.Stage != StagePlain) {
+		return nil
+	}
+	p.mu.Lock()
 	code := p.code
-	if p.running > 0 || code == nil || !p.folder.isThere(p.begins.Stage != StagePlain) {
-		e.mu.Unlock()
+	if p.running > 0 || code == nil {
+		p.mu.Unlock()
 		return nil
 	}
 	p.code, p.dropped, p.lost = nil, true, false
-	e.codeBytes -= code.bytes
-	e.mu.Unlock()
+	p.mu.Unlock()
+	e.codeBytes.Add(-code.bytes)
 	return code.free(e)
 }

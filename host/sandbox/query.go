@@ -151,7 +151,7 @@ func (m *Module) ask(ctx context.Context, encoded []byte, maxOutputTokens int, p
 	c := &call{module: m, code: code, ports: ports, query: encoded, maxOutputTokens: maxOutputTokens, granted: slice}
 	var result Result
 	began := time.Now()
-	defer func() { m.engine.done(m.program, began.Add(result.Took)) }()
+	defer func() { m.program.done(began.Add(result.Took)) }()
 	err = c.run(ctx)
 	result = c.outcome(maxOutputTokens, err)
 	result.Took = time.Since(began)
@@ -263,13 +263,13 @@ func (m *Module) errorf(kind abi.Kind, format string, args ...any) error {
 // enter takes a place among the hand's queries, then among all.
 func (m *Module) enter(ctx context.Context) (leave func(), err error) {
 	e := m.engine
-	e.mu.Lock()
-	if _, open := e.modules[m]; !open {
-		e.mu.Unlock()
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
 		return nil, m.errorf(abi.KindHostClosed, "")
 	}
 	m.queries.Add(1)
-	e.mu.Unlock()
+	m.mu.Unlock()
 
 	leave = func() {
 		e.inFlight.Release(1)

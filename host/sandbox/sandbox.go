@@ -23,6 +23,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/cpu"
 
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/boundary"
@@ -81,9 +82,12 @@ type Engine struct {
 	stage    *stage
 	inFlight *semaphore.Weighted
 	running  *semaphore.Weighted
-	// memory is what all linear memories hold now, in bytes.
-	memory   atomic.Int64
 	memories *memoryPool
+	// What all queries write stands apart from what they read.
+	_ cpu.CacheLinePad
+	// memory is what all linear memories hold now, in bytes.
+	memory atomic.Int64
+	_      cpu.CacheLinePad
 
 	// opening keeps modules with the same bytes, by their hash, from being loaded at
 	// once: the engine shares what it has of one before it is done with it.
@@ -102,10 +106,10 @@ type Engine struct {
 	closed   bool
 	modules  map[*Module]struct{}
 	programs map[string]*program
-	// codeBytes is what the programs' code takes, and looking calls look; nil if there
-	// is nothing to look for. Guarded by mu.
-	codeBytes int64
-	looking   *time.Timer
+	// looking calls look; nil if there is nothing to look for. Guarded by mu.
+	looking *time.Timer
+	// codeBytes is what the programs' code takes.
+	codeBytes atomic.Int64
 }
 
 // New returns an engine. It fails only if the cache directory cannot be used.
@@ -204,6 +208,9 @@ func (e *Engine) Close() error {
 	modules := e.modules
 	e.modules = nil
 	e.mu.Unlock()
+	for m := range modules {
+		m.shut()
+	}
 	e.close()
 	e.work.Wait()
 
@@ -265,6 +272,10 @@ type Module struct {
 	key     string
 	slots   *semaphore.Weighted
 	queries sync.WaitGroup
+
+	mu sync.Mutex
+	// closed is guarded by mu: no query begins once it is set.
+	closed bool
 }
 
 // Profile is how a module is entered.
@@ -396,8 +407,16 @@ func (m *Module) Close() error {
 		return nil
 	}
 	defer e.work.Done()
+	m.shut()
 	m.queries.Wait()
 	return m.free()
+}
+
+// shut lets no more queries begin.
+func (m *Module) shut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
 }
 
 func (m *Module) free() error { return m.engine.unshare(m.key, m.program) }
@@ -405,11 +424,7 @@ func (m *Module) free() error { return m.engine.unshare(m.key, m.program) }
 // Lost reports whether the module's code was dropped while nobody asked for it and is
 // no longer in the compilation cache: queries fail with abi.KindUnavailable until it is
 // loaded anew.
-func (m *Module) Lost() bool {
-	m.engine.mu.Lock()
-	defer m.engine.mu.Unlock()
-	return m.program.gone()
-}
+func (m *Module) Lost() bool { return m.program.gone() }
 
 // Name returns the hand's name.
 func (m *Module) Name() string { return m.name }
