@@ -47,7 +47,7 @@ func (g *Group) goes(f func()) {
 
 // Each calls do with each of 0 to n-1 at once: one that waits holds up no other. It is
 // work that is part of work that goes on, also after Close. all is closed when the last
-// call has returned; do must not panic.
+// call is over, also by runtime.Goexit; do must not panic.
 //
 // To begin and to end a goroutine takes as long as a hand that answers from memory. So
 // there is not one for each call, but one for each processor and one more, which begins
@@ -61,16 +61,22 @@ func (g *Group) Each(n int, do func(i int)) (all <-chan struct{}) {
 	}
 	processors := runtime.GOMAXPROCS(0)
 	var begun, left, next atomic.Int64
+	one := func(i int) {
+		// Deferred for a call that ends its goroutine, as a test that fails does.
+		defer func() {
+			if left.Add(-1) == 0 {
+				close(done)
+			}
+		}()
+		do(i)
+	}
 	var call func()
 	call = func() {
 		if int(begun.Add(1)) > processors && int(next.Load()) < n {
 			g.goes(call)
 		}
 		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-			do(i)
-			if left.Add(-1) == 0 {
-				close(done)
-			}
+			one(i)
 		}
 	}
 	left.Store(int64(n))

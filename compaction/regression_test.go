@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gloveboxhq/glovebox/compaction"
@@ -309,6 +310,31 @@ func TestEachLetsAllWait(t *testing.T) {
 			t.Errorf("%d of %d go on: %v", g.Active(), n, err)
 		}
 	}
+}
+
+// A call that ends its goroutine is over: nobody waits for it, nor for those that were to
+// come after it there.
+func TestEachEndsWithItsGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{1, 2, 3, 64, 1000} {
+			var g compaction.Group
+			called := make([]atomic.Int32, n)
+			<-g.Each(n, func(i int) {
+				called[i].Add(1)
+				if i%3 != 1 {
+					runtime.Goexit()
+				}
+			})
+			for i := range called {
+				if times := called[i].Load(); times != 1 {
+					t.Errorf("%d of %d was called %d times", i, n, times)
+				}
+			}
+			if err := g.Wait(t.Context()); err != nil || g.Active() != 0 {
+				t.Errorf("%d of %d go on: %v", g.Active(), n, err)
+			}
+		}
+	})
 }
 
 // What does not wait begins few goroutines.
