@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -56,6 +57,45 @@ func TestCloseWhileModulesComeAndGo(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// No query begins once a Close has returned, also if it was not the one that closes.
+func TestNoQueryBeginsAfterClose(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	dir := filepath.Join(t.TempDir(), "cache")
+	for range 50 {
+		engine := newEngine(t, sandbox.Config{CacheDir: dir})
+		hands := make([]*sandbox.Module, 128)
+		for n := range hands {
+			hands[n] = loadSaying(t, engine, "aa")
+		}
+		closed := func(close func() error, hands ...*sandbox.Module) {
+			if err := close(); err != nil {
+				t.Error(err)
+			}
+			for _, hand := range hands {
+				if _, err := hand.Query(t.Context(), abi.Query{}, sandbox.Ports{}); !errors.Is(err, abi.KindHostClosed) {
+					t.Errorf("a query after Close: %v", err)
+				}
+			}
+		}
+		begin := make(chan struct{})
+		var group sync.WaitGroup
+		for range 2 {
+			group.Go(func() {
+				<-begin
+				closed(engine.Close, hands...)
+			})
+			group.Go(func() {
+				<-begin
+				for _, hand := range hands {
+					closed(hand.Close, hand)
+				}
+			})
+		}
+		close(begin)
+		group.Wait()
 	}
 }
 

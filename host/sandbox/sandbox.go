@@ -207,10 +207,11 @@ func (e *Engine) Close() error {
 	}
 	modules := e.modules
 	e.modules = nil
-	e.mu.Unlock()
+	// Before the lock is given back, so that none begins once anybody's Close returns.
 	for m := range modules {
 		m.shut()
 	}
+	e.mu.Unlock()
 	e.close()
 	e.work.Wait()
 
@@ -401,18 +402,18 @@ func (m *Module) Close() error {
 	delete(e.modules, m)
 	if open {
 		e.work.Add(1)
+		m.shut()
 	}
 	e.mu.Unlock()
 	if !open {
 		return nil
 	}
 	defer e.work.Done()
-	m.shut()
 	m.queries.Wait()
 	return m.free()
 }
 
-// shut lets no more queries begin.
+// shut lets no more queries begin. The engine's mu is held.
 func (m *Module) shut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
