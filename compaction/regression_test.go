@@ -289,17 +289,23 @@ func TestGroup(t *testing.T) {
 }
 
 // However many there are of them, all may wait for each other: nobody's turn comes only
-// when somebody else is done.
+// when somebody else is done. Who waits for the group waits for each of them.
 func TestEachLetsAllWait(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 3, 64, 1000} {
 		var g compaction.Group
-		var here sync.WaitGroup
+		var here, counted sync.WaitGroup
 		here.Add(n)
+		counted.Add(n)
 		called := make([]atomic.Int32, n)
 		<-g.Each(n, func(i int) {
 			called[i].Add(1)
 			here.Done()
 			here.Wait()
+			if active := g.Active(); active < n {
+				t.Errorf("%d of %d are counted", active, n)
+			}
+			counted.Done()
+			counted.Wait()
 		})
 		for i := range called {
 			if times := called[i].Load(); times != 1 {
