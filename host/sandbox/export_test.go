@@ -15,3 +15,6 @@ func (m *Module) Dropped() bool {
 	defer m.program.mu.Unlock()
 	return m.program.dropped
 }
+
+// CodeLoaded is what the code of all programs is counted to take, in bytes.
+func (e *Engine) CodeLoaded() int64 { return e.codeBytes.Load() }

@@ -124,6 +124,33 @@ func TestLostCodeIsLoadedAnew(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		if left := engine.CodeLoaded(); left != 0 {
+			t.Errorf("%s: %d bytes of code are left of hands that are closed", c.name, left)
+		}
+	}
+}
+
+// Code that could not be loaded again is not dropped.
+func TestCodeWithoutItsEntryStays(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	engine := newEngine(t, sandbox.Config{CacheDir: dir, CodeBytes: 1})
+	first, entry := loadNew(t, engine, dir, "aa")
+	for _, lost := range []bool{false, true} {
+		if got, _, err := ask(t, first, "x", sandbox.Ports{}); err != nil || got != "aa" {
+			t.Fatalf("it says %q, %v", got, err)
+		}
+		if lost {
+			if err := os.RemoveAll(entry); err != nil {
+				t.Fatal(err)
+			}
+		}
+		loadSaying(t, engine, "bb")
+		if first.Dropped() == lost {
+			t.Errorf("its entry is gone: %v; it is dropped: %v", lost, first.Dropped())
+		}
+	}
+	if got, _, err := ask(t, first, "x", sandbox.Ports{}); err != nil || got != "aa" {
+		t.Errorf("without its entry it says %q, %v", got, err)
 	}
 }
 
