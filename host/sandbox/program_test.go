@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -419,14 +420,16 @@ func TestCodeWithinTheBoundStays(t *testing.T) {
 	}
 }
 
-// Queries of many hands, all over the bound, while others are loaded and closed.
+// Queries of many hands, all over the bound, while others are loaded and closed: so often
+// that some begin at the moment at which their code was to be dropped.
 func TestCodeIsDroppedWhileOthersAsk(t *testing.T) {
-	engine := newEngine(t, sandbox.Config{CodeBytes: 1})
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	engine := newEngine(t, sandbox.Config{CacheDir: t.TempDir(), CodeBytes: 1})
 	var group sync.WaitGroup
-	for i := range 6 {
+	for i := range 8 {
 		letters := strings.Repeat(string(rune('a'+i%3)), 2)
 		group.Go(func() {
-			for range 20 {
+			for range 2000 {
 				module, err := engine.Load(t.Context(), saying(letters), sandbox.Options{Name: "guest"})
 				if err != nil {
 					t.Error(err)
@@ -445,6 +448,9 @@ func TestCodeIsDroppedWhileOthersAsk(t *testing.T) {
 		})
 	}
 	group.Wait()
+	if left := engine.CodeLoaded(); left != 0 {
+		t.Errorf("%d bytes of code are left of hands that are closed", left)
+	}
 	if err := engine.Close(); err != nil {
 		t.Error(err)
 	}
