@@ -152,9 +152,6 @@ func (e *Engine) ask(ctx context.Context, sources []Source, q Question) []answer
 		answers[i].err = context.DeadlineExceeded
 	}
 	all := e.running.Each(len(sources), func(i int) {
-		if limited.Err() != nil {
-			return
-		}
 		content, err := askOne(limited, sources[i], q)
 		mu.Lock()
 		defer mu.Unlock()

@@ -55,9 +55,9 @@ func (p *memoryPool) place() *nearPlace {
 	return place
 }
 
-// maxIdle bounds the mappings of a pool that are near no processor, clearBytes
-// those of their bytes that stay in memory: so few are cleared faster than the kernel
-// takes and gives them.
+// maxIdle bounds the mappings of a pool that are near no processor. clearBytes bounds
+// what of a mapping of zeros is cleared in place: so little is cleared faster than the
+// kernel takes and gives it.
 const (
 	maxIdle    = 64
 	clearBytes = 128 << 10

@@ -121,8 +121,8 @@ const queryStack = 5 << 10
 
 // growStack has the stack of a new goroutine grow once, and while there is little on it.
 // By itself it is doubled whenever it ends, and all frames that are there by then are
-// moved: among hands that are asked at once, each in a goroutine of its own, a trivial
-// query took an eighth longer by that. The runtime makes room for the frame of a function
+// moved: among hands that are asked at once, were each given a goroutine of its own, a
+// trivial query took an eighth longer by that. The runtime makes room for the frame of a function
 // that is called, whether or not it is used (newstack in runtime/stack.go).
 //
 //go:noinline
