@@ -290,8 +290,8 @@ func inTurnAndAtOnce(ctx context.Context, asks []ask, way atOnce, budget time.Du
 }
 
 // hop is how long it takes until one processor sees what another has written, at best;
-// 0 if there is one alone. Those of a virtual machine are now on one part of a chip and
-// now on two.
+// 0 if there is one alone. Those of a virtual machine may be on one part of a chip now
+// and on two parts then.
 func hop() (least time.Duration) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		return 0
