@@ -105,10 +105,11 @@ func TestSoak(t *testing.T) {
 	first, second := halves[0], halves[1]
 	t.Logf("%d queries; at most %d MiB resident and %d goroutines in the first half, %d MiB and %d in the second",
 		queries, first.resident>>20, first.goroutines, second.resident>>20, second.goroutines)
-	// A short run has few peaks, of which one memory more or less decides.
+	// A short run has few peaks, of which two memories more or less decide; had each
+	// query kept its own, there were a dozen more.
 	slack := first.resident / 20
 	if queries < 5000 {
-		slack = 64 << 20
+		slack = 128 << 20
 	}
 	if second.resident > first.resident+slack && !raced() { // the detector keeps what it has seen
 		t.Errorf("memory grows: %d MiB, then %d MiB", first.resident>>20, second.resident>>20)
