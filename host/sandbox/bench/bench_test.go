@@ -35,7 +35,7 @@ func TestTables(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			var out strings.Builder
-			o := options{only: s.name, guests: "c", budget: time.Millisecond, block: 1, repeats: 1, hands: 3, patience: time.Minute}
+			o := options{only: s.name, guests: "c", budget: time.Millisecond, repeats: 1, hands: 3, patience: time.Minute}
 			if err := measure(t.Context(), &out, o); err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -78,86 +79,100 @@ func closeAll(list []contender) error {
 	return errors.Join(errs...)
 }
 
-// latencies asks the contenders in rotation, a block of queries each, until
-// the time is over, and returns how long each query took. What else happens on
-// the machine so hits all of them alike. The first block of each is not
-// counted.
-func latencies(ctx context.Context, list []contender, block int, budget time.Duration) ([][]time.Duration, error) {
-	asks := make([]ask, len(list))
-	for i, c := range list {
-		var err error
-		if asks[i], err = c.worker(ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.host, err)
-		}
+// freshRounds is how often it is each host's turn to be asked: what else happens on
+// the machine so hits all of them alike.
+const freshRounds = 5
+
+func init() { tasks["fresh"] = askForAWhile }
+
+// askForAWhile asks one hand again and again and returns how long each query took, but
+// for those of the first tenth of the time.
+func askForAWhile(ctx context.Context, t task) (any, error) {
+	h, module, err := t.read()
+	if err != nil {
+		return nil, err
 	}
-	took := make([][]time.Duration, len(list))
-	end := time.Now().Add(budget)
-	for round := 0; round < 2 || time.Now().Before(end); round++ {
-		for i, ask := range asks {
-			for range block {
-				began := time.Now()
-				if err := ask(ctx, plain); err != nil {
-					return nil, fmt.Errorf("%s: %w", list[i].host, err)
-				}
-				if round > 0 {
-					took[i] = append(took[i], time.Since(began))
-				}
-			}
+	heap := make([]byte, hostHeap)
+	defer runtime.KeepAlive(heap)
+	c, err := h.enter(ctx, setup{cache: t.Cache}, module)
+	if err != nil {
+		return nil, err
+	}
+	took, err := latencies(ctx, c, t.Time)
+	return took, errors.Join(err, c.close())
+}
+
+func latencies(ctx context.Context, c contender, budget time.Duration) (took []time.Duration, err error) {
+	ask, err := c.worker(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	for now := start; len(took) == 0 || now.Sub(start) < budget; {
+		began := now
+		if err := ask(ctx, plain); err != nil {
+			return nil, err
+		}
+		if now = time.Now(); now.Sub(start) >= budget/10 {
+			took = append(took, now.Sub(began))
 		}
 	}
 	return took, nil
 }
 
 // extismAims are how many times faster than a fresh instance in Extism a query
-// is to be, by guest.
+// is to be, by guest, on average: what a query leaves to be collected is in the time of
+// few queries, and in no median.
 var extismAims = map[string]int{"c": 20, "go": 10, "go-json": 10, "go-json-warm": 10, "go-sdk": 10}
 
-// printFresh prints a row for each guest and a column for each host.
+// printFresh prints a row for each guest and a column for each host. Each is asked in
+// processes of its own, or the garbage of one would be collected in the time of another.
 func printFresh(ctx context.Context, w io.Writer, o options) error {
 	head, rule := columns(hosts)
-	fmt.Fprintf(w, "\n### One query, p50 / p99 in µs (× Glovebox's p50)\n\n| guest |%s extism / glovebox |\n|---|%s---|\n", head, rule)
+	fmt.Fprintf(w, "\n### One query, in a process beside a heap of %d MiB: p50 / p99 / mean in µs (p50 × Glovebox's)\n\n| guest |%s extism / glovebox, p50 | mean |\n|---|%s---|---|\n", hostHeap>>20, head, rule)
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
-		list, reasons, err := contenders(ctx, l, hosts, setup{})
-		if err != nil {
+		took := map[string][]time.Duration{}
+		if err := inFolders(ctx, l, hosts, func(tasks []task) error {
+			for range freshRounds {
+				for _, t := range tasks {
+					t.Kind, t.Time = "fresh", o.budget/time.Duration(freshRounds*len(tasks))
+					var more []time.Duration
+					if err := elsewhere(ctx, t, &more); err != nil {
+						return err
+					}
+					took[t.Host] = append(took[t.Host], more...)
+				}
+			}
+			return nil
+		}); err != nil {
 			return nil, err
 		}
-		took, err := latencies(ctx, list, o.block, o.budget)
-		if err = errors.Join(err, closeAll(list)); err != nil {
-			return nil, err
-		}
-		medians := map[string]time.Duration{}
-		for i, c := range list {
-			medians[c.host] = quantile(took[i], 0.5)
-		}
+		medians, means := map[string]time.Duration{}, map[string]time.Duration{}
 		row := "| " + l.name + " |"
 		for _, h := range hosts {
-			i := slices.IndexFunc(list, func(c contender) bool { return c.host == h.name })
-			if i < 0 {
-				row += " – |"
-				continue
-			}
-			row += fmt.Sprintf(" %s / %s%s |", microseconds(medians[h.name]), microseconds(quantile(took[i], 0.99)), against(medians, h.name))
+			medians[h.name], means[h.name] = quantile(took[h.name], 0.5), mean(took[h.name])
+			row += fmt.Sprintf(" %s / %s / %s%s |", microseconds(medians[h.name]), microseconds(quantile(took[h.name], 0.99)), microseconds(means[h.name]), against(medians, h.name))
 		}
-		if ours, theirs := medians[hosts[0].name], medians["extism"]; ours > 0 && theirs > 0 {
-			row += fmt.Sprintf(" %.1f ×", float64(theirs)/float64(ours))
-		} else {
-			row += " –"
-		}
+		row += fmt.Sprintf(" %.1f × | %.1f ×", times(medians, "extism"), times(means, "extism"))
 		if aim := extismAims[l.name]; aim > 0 {
 			row += fmt.Sprintf(" (aim: %d ×)", aim)
 		}
-		_, err = fmt.Fprintln(w, row+" |")
-		return reasons, err
+		_, err := fmt.Fprintln(w, row+" |")
+		return nil, err
 	})
 }
 
-// against shows a host's ratio to Glovebox, if there are both.
+// times is how many times what Glovebox takes a host takes.
+func times(took map[string]time.Duration, name string) float64 {
+	return float64(took[name]) / float64(took[hosts[0].name])
+}
+
+// against shows a host's ratio to Glovebox.
 func against(medians map[string]time.Duration, name string) string {
-	first, one := medians[hosts[0].name], medians[name]
-	if name == hosts[0].name || first == 0 || one == 0 {
+	if name == hosts[0].name {
 		return ""
 	}
-	ratio := float64(one) / float64(first)
+	ratio := times(medians, name)
 	if ratio < 1 {
 		return fmt.Sprintf(" (%.2f ×)", ratio)
 	}
@@ -208,4 +223,12 @@ func quantile[T time.Duration | float64](values []T, q float64) T {
 	}
 	slices.Sort(values)
 	return values[min(int(q*float64(len(values))), len(values)-1)]
+}
+
+func mean(values []time.Duration) time.Duration {
+	var sum time.Duration
+	for _, v := range values {
+		sum += v
+	}
+	return sum / time.Duration(max(len(values), 1))
 }

@@ -35,7 +35,6 @@ type options struct {
 	only       string
 	guests     string
 	budget     time.Duration
-	block      int
 	goroutines int
 	rounds     int
 	repeats    int
@@ -49,7 +48,6 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "measure only one of: images, fresh, concurrent, cold, memory, loaded, metering, deadline, tables")
 	flag.StringVar(&o.guests, "guests", "", "languages of the trivial hand, separated by commas; empty means all")
 	flag.DurationVar(&o.budget, "time", 4*time.Second, "time for one guest, or one row, of a table of times")
-	flag.IntVar(&o.block, "block", 30, "queries that one host answers before it is another's turn")
 	flag.IntVar(&o.goroutines, "goroutines", 2, "hands that spin to their deadline at once")
 	flag.IntVar(&o.rounds, "rounds", 200, "how often the hands spin to their deadline, tables")
 	flag.IntVar(&o.repeats, "repeats", 3, "how often a cache begins empty")

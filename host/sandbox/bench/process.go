@@ -27,6 +27,8 @@ type task struct {
 	Module string
 	// Cache is a directory for compiled modules.
 	Cache string
+	// Time is how long a hand is asked.
+	Time time.Duration
 	// Variant and Hands are for what loads many hands.
 	Variant string
 	Hands   int
@@ -94,18 +96,30 @@ func doTask(ctx context.Context, r io.Reader, w io.Writer) error {
 // inFolder builds a guest's hand for a host and calls do with its path and that
 // of an empty cache.
 func inFolder(ctx context.Context, l language, h host, do func(t task) error) error {
+	return inFolders(ctx, l, []host{h}, func(tasks []task) error { return do(tasks[0]) })
+}
+
+// inFolders is inFolder for several hosts, each with a folder of its own.
+func inFolders(ctx context.Context, l language, hosts []host, do func(tasks []task) error) error {
 	dir, err := os.MkdirTemp("", "glovebox-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	module, err := l.hand(ctx, h.contract)
-	if err != nil {
-		return err
+	tasks := make([]task, len(hosts))
+	for i, h := range hosts {
+		module, err := l.hand(ctx, h.contract)
+		if err != nil {
+			return err
+		}
+		own := filepath.Join(dir, h.name)
+		tasks[i] = task{Host: h.name, Module: filepath.Join(own, "hand.wasm"), Cache: filepath.Join(own, "cache")}
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(tasks[i].Module, module, 0o600); err != nil {
+			return err
+		}
 	}
-	t := task{Host: h.name, Module: filepath.Join(dir, "hand.wasm"), Cache: filepath.Join(dir, "cache")}
-	if err := os.WriteFile(t.Module, module, 0o600); err != nil {
-		return err
-	}
-	return do(t)
+	return do(tasks)
 }
