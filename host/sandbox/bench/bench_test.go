@@ -113,6 +113,27 @@ func TestLiveInstancesAreMeasured(t *testing.T) {
 	}
 }
 
+// What one more hand holds is reckoned from all measurements: one that is off by some
+// MiB, as they are, says little.
+func TestOneMoreHand(t *testing.T) {
+	var m manyLoaded
+	for hands := 32; hands <= 128; hands += 8 {
+		n := int64(hands)
+		m.Held = append(m.Held, held{hands, resident{Rss: 160<<20 + n*40<<10, Heap: 33<<20 + n*2600, Code: 120 << 20}})
+	}
+	if got, want := m.each(), (resident{Rss: 40 << 10, Heap: 2600}); got != want {
+		t.Errorf("one more hand holds %+v, want %+v", got, want)
+	}
+	m.Held[len(m.Held)-1].Rss += 6 << 20
+	if got := m.each().Rss; got < 40<<10 || got > 40<<10+6<<20/20 {
+		t.Errorf("with 6 MiB more at the end one more hand holds %d bytes", got)
+	}
+	m.Held = m.Held[:1]
+	if got := m.each(); got != (resident{}) {
+		t.Errorf("of one measurement, one more hand holds %+v", got)
+	}
+}
+
 // buildGuest skips what there is no toolchain for.
 func buildGuest(tb testing.TB, build func(ctx context.Context, source, output string) error, source string) []byte {
 	tb.Helper()

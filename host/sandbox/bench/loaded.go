@@ -21,10 +21,15 @@ var variants = []string{"name", "manifest", "code", kept}
 
 const kept = "code, kept"
 
-// leastKept is how many hands are loaded at least to see which of them the host keeps:
-// half of them, in Go, take twice what it keeps, so that the other half shows what one
-// more takes and not which of them stay.
-const leastKept = 64
+// leastKept is how many hands are loaded at least to see which of them the host keeps: a
+// quarter of them, in Go, take twice what it keeps, so that the others show what one more
+// takes and not which of them stay.
+const leastKept = 128
+
+// steps is in how many parts the hands are loaded; what is held is measured after each but those
+// of the first quarter. One measurement varies by some MiB, with 1,000 hands reckoned
+// from 128.
+const steps = 16
 
 // vary returns the i-th hand of a variant: the same bytes, a custom section of
 // its own, or also a function of its own, which nothing calls.
@@ -78,19 +83,41 @@ func appendEntry(m *wasm.Module, id wasm.SectionID, entry []byte) error {
 type manyLoaded struct {
 	Hands int
 	Took  time.Duration
-	// Half is what the host holds with half of the hands loaded, but one at least,
-	// and After with all.
-	Half, After resident
+	// Held is what the host holds with some of the hands loaded; the last is with all.
+	Held []held
 }
 
-// each is what one more hand holds: at first a host may keep what it drops later.
-func (m manyLoaded) each() resident {
-	return m.After.minus(m.Half).over(max(m.Hands-max(m.Hands/2, 1), 1))
+type held struct {
+	Hands int
+	resident
+}
+
+func (m manyLoaded) all() resident { return m.Held[len(m.Held)-1].resident }
+
+// each is what one more hand holds: the slope of what is held, by least squares.
+func (m manyLoaded) each() (r resident) {
+	slope := func(of func(resident) int64) int64 {
+		n := float64(len(m.Held))
+		var hands, bytes, square, product float64
+		for _, h := range m.Held {
+			hands, bytes = hands+float64(h.Hands)/n, bytes+float64(of(h.resident))/n
+		}
+		for _, h := range m.Held {
+			d := float64(h.Hands) - hands
+			square, product = square+d*d, product+d*(float64(of(h.resident))-bytes)
+		}
+		if square == 0 {
+			return 0
+		}
+		return int64(product / square)
+	}
+	r.Rss, r.Heap, r.Code = slope(func(r resident) int64 { return r.Rss }), slope(func(r resident) int64 { return r.Heap }), slope(func(r resident) int64 { return r.Code })
+	return r
 }
 
 func init() { tasks["loaded"] = loadMany }
 
-// loadMany loads as many hands as it is told, or as many as loadTime allows.
+// loadMany loads as many hands as it is told, and measures, or as many as patience allows.
 func loadMany(ctx context.Context, t task) (any, error) {
 	h, module, err := t.read()
 	if err != nil {
@@ -127,14 +154,13 @@ func loadMany(ctx context.Context, t task) (any, error) {
 		if len(hands) == 1 {
 			many.Took = 0
 		}
-		if len(hands) == max(t.Hands/2, 1) {
-			if many.Half, err = measureResident(); err != nil {
+		if step := max(t.Hands/steps, 1); t.Patience == 0 && (len(hands) == t.Hands || len(hands)%step == 0 && len(hands) >= t.Hands/4) {
+			now, err := measureResident()
+			if err != nil {
 				return nil, err
 			}
+			many.Held = append(many.Held, held{len(hands), now})
 		}
-	}
-	if many.After, err = measureResident(); err != nil {
-		return nil, err
 	}
 	runtime.KeepAlive(module) // it was there before, too
 	many.Hands = len(hands)
@@ -212,9 +238,9 @@ func printLoadedRows(ctx context.Context, w io.Writer, o options, l language, va
 		each := m.each()
 		// What fewer hands hold, all of them hold and what there are more. Of what is
 		// dropped so little stays that the rest of the process varies by more.
-		whole := float64(m.After.Rss+int64(o.hands-m.Hands)*max(each.Rss, each.Heap)) / (1 << 20)
+		whole := float64(m.all().Rss+int64(o.hands-m.Hands)*max(each.Rss, each.Heap)) / (1 << 20)
 		if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %.2f | %.2f | %s | %s | %.1f | %.1f | %.1f |\n", l.name, t.Host, variant, thousands(float64(m.Hands)),
-			compiled.Took.Seconds(), m.Took.Seconds(), thousands(float64(m.After.Rss)/(1<<20)), thousands(whole), float64(each.Rss)/1024, float64(each.Heap)/1024, float64(each.Code)/1024); err != nil {
+			compiled.Took.Seconds(), m.Took.Seconds(), thousands(float64(m.all().Rss)/(1<<20)), thousands(whole), float64(each.Rss)/1024, float64(each.Heap)/1024, float64(each.Code)/1024); err != nil {
 			return err
 		}
 	}

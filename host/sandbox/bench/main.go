@@ -1,6 +1,6 @@
 // Command bench measures the sandbox beside its peers and prints tables for
 // docs/benchmarks.md. Run it in its own directory, on a machine that does
-// nothing else, where it takes about eleven minutes:
+// nothing else, where it takes about fifteen minutes:
 //
 //	go run .
 //	go run . -only memory -guests c,go
@@ -9,9 +9,10 @@
 //	go test -bench . -count 10 > new.txt    # for benchstat
 //
 // It builds the guests: in C, Rust, AssemblyScript and Go, as far as the
-// toolchains are installed. Queries are timed in this process, the hosts in
-// rotation. First answers, and what instances and loaded hands hold in memory,
-// are measured in processes that it starts, one for each host and guest.
+// toolchains are installed. Queries in flight at once are timed in this process,
+// the hosts in rotation. One query at a time, first answers, and what instances
+// and loaded hands hold in memory, are measured in processes that it starts, of
+// one host and one guest.
 package main
 
 import (
