@@ -292,13 +292,10 @@ func TestGroup(t *testing.T) {
 // when somebody else is done. Who waits for the group waits for each of them.
 func TestEachLetsAllWait(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 3, 64, 1000} {
-		var g compaction.Group
 		var here, counted sync.WaitGroup
 		here.Add(n)
 		counted.Add(n)
-		called := make([]atomic.Int32, n)
-		<-g.Each(n, func(i int) {
-			called[i].Add(1)
+		callEach(t, n, func(g *compaction.Group, i int) {
 			here.Done()
 			here.Wait()
 			if active := g.Active(); active < n {
@@ -307,14 +304,6 @@ func TestEachLetsAllWait(t *testing.T) {
 			counted.Done()
 			counted.Wait()
 		})
-		for i := range called {
-			if times := called[i].Load(); times != 1 {
-				t.Errorf("%d of %d was called %d times", i, n, times)
-			}
-		}
-		if err := g.Wait(t.Context()); err != nil || g.Active() != 0 {
-			t.Errorf("%d of %d go on: %v", g.Active(), n, err)
-		}
 	}
 }
 
@@ -323,24 +312,33 @@ func TestEachLetsAllWait(t *testing.T) {
 func TestEachEndsWithItsGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 64, 1000} {
-			var g compaction.Group
-			called := make([]atomic.Int32, n)
-			<-g.Each(n, func(i int) {
-				called[i].Add(1)
+			callEach(t, n, func(_ *compaction.Group, i int) {
 				if i%3 != 1 {
 					runtime.Goexit()
 				}
 			})
-			for i := range called {
-				if times := called[i].Load(); times != 1 {
-					t.Errorf("%d of %d was called %d times", i, n, times)
-				}
-			}
-			if err := g.Wait(t.Context()); err != nil || g.Active() != 0 {
-				t.Errorf("%d of %d go on: %v", g.Active(), n, err)
-			}
 		}
 	})
+}
+
+// callEach has a group of its own call do n times, and holds that each call was made once
+// and none goes on.
+func callEach(t *testing.T, n int, do func(g *compaction.Group, i int)) {
+	t.Helper()
+	var g compaction.Group
+	called := make([]atomic.Int32, n)
+	<-g.Each(n, func(i int) {
+		called[i].Add(1)
+		do(&g, i)
+	})
+	for i := range called {
+		if times := called[i].Load(); times != 1 {
+			t.Errorf("%d of %d was called %d times", i, n, times)
+		}
+	}
+	if err := g.Wait(t.Context()); err != nil || g.Active() != 0 {
+		t.Errorf("%d of %d go on: %v", g.Active(), n, err)
+	}
 }
 
 // What does not wait begins few goroutines.
