@@ -80,13 +80,18 @@ func closeAll(list []contender) error {
 }
 
 // freshRounds is how often it is each host's turn to be asked: what else happens on
-// the machine so hits all of them alike.
-const freshRounds = 5
+// the machine so hits all of them alike. Before anything is counted the hand answers
+// warmUpQueries, and for twice as long as is counted: the heap of a host that makes much
+// garbage has grown by then.
+const (
+	freshRounds   = 3
+	warmUpQueries = 30
+)
 
 func init() { tasks["fresh"] = askForAWhile }
 
-// askForAWhile asks one hand again and again and returns how long each query took, but
-// for those of the first tenth of the time.
+// askForAWhile asks one hand again and again and returns how long each query took that
+// began in the time, after the warm-up.
 func askForAWhile(ctx context.Context, t task) (any, error) {
 	h, module, err := t.read()
 	if err != nil {
@@ -107,29 +112,38 @@ func latencies(ctx context.Context, c contender, budget time.Duration) (took []t
 	if err != nil {
 		return nil, err
 	}
+	once := func() (time.Duration, error) {
+		began := time.Now()
+		err := ask(ctx, plain)
+		return time.Since(began), err
+	}
 	start := time.Now()
-	for now := start; len(took) == 0 || now.Sub(start) < budget; {
-		began := now
-		if err := ask(ctx, plain); err != nil {
+	for n := 0; n < warmUpQueries || time.Since(start) < 2*budget; n++ {
+		if _, err := once(); err != nil {
 			return nil, err
 		}
-		if now = time.Now(); now.Sub(start) >= budget/10 {
-			took = append(took, now.Sub(began))
+	}
+	start = time.Now()
+	for len(took) == 0 || time.Since(start) < budget {
+		d, err := once()
+		if err != nil {
+			return nil, err
 		}
+		took = append(took, d)
 	}
 	return took, nil
 }
 
 // extismAims are how many times faster than a fresh instance in Extism a query
-// is to be, by guest, on average: what a query leaves to be collected is in the time of
-// few queries, and in no median.
+// is to be, by guest. The mean is what a host gets done by: what a query leaves to be
+// collected is in the time of few queries, and in no median.
 var extismAims = map[string]int{"c": 20, "go": 10, "go-json": 10, "go-json-warm": 10, "go-sdk": 10}
 
 // printFresh prints a row for each guest and a column for each host. Each is asked in
 // processes of its own, or the garbage of one would be collected in the time of another.
 func printFresh(ctx context.Context, w io.Writer, o options) error {
 	head, rule := columns(hosts)
-	fmt.Fprintf(w, "\n### One query, in a process beside a heap of %d MiB: p50 / p99 / mean in µs (p50 × Glovebox's)\n\n| guest |%s extism / glovebox, p50 | mean |\n|---|%s---|---|\n", hostHeap>>20, head, rule)
+	fmt.Fprintf(w, "\n### One query, in a process beside a heap of %d MiB: p50 / p99 / mean in µs (p50 × Glovebox's)\n\n| guest |%s extism / glovebox, p50 and mean |\n|---|%s---|\n", hostHeap>>20, head, rule)
 	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
 		took := map[string][]time.Duration{}
 		if err := inFolders(ctx, l, hosts, func(tasks []task) error {
@@ -153,7 +167,7 @@ func printFresh(ctx context.Context, w io.Writer, o options) error {
 			medians[h.name], means[h.name] = quantile(took[h.name], 0.5), mean(took[h.name])
 			row += fmt.Sprintf(" %s / %s / %s%s |", microseconds(medians[h.name]), microseconds(quantile(took[h.name], 0.99)), microseconds(means[h.name]), against(medians, h.name))
 		}
-		row += fmt.Sprintf(" %.1f × | %.1f ×", times(medians, "extism"), times(means, "extism"))
+		row += fmt.Sprintf(" %.1f × and %.1f ×", times(medians, "extism"), times(means, "extism"))
 		if aim := extismAims[l.name]; aim > 0 {
 			row += fmt.Sprintf(" (aim: %d ×)", aim)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -22,13 +23,13 @@ var variants = []string{"name", "manifest", "code", kept}
 const kept = "code, kept"
 
 // leastKept is how many hands are loaded at least to see which of them the host keeps: a
-// quarter of them, in Go, take twice what it keeps, so that the others show what one more
+// quarter of them, in Go, take more than it keeps, so that the others show what one more
 // takes and not which of them stay.
 const leastKept = 128
 
-// steps is in how many parts the hands are loaded; what is held is measured after each but those
-// of the first quarter. One measurement varies by some MiB, with 1,000 hands reckoned
-// from 128.
+// steps is in about how many parts the hands are loaded. What is held is measured after
+// each, from a quarter of them on: one measurement varies by some MiB, too much to reckon
+// 1,000 hands by where 128 are loaded.
 const steps = 16
 
 // vary returns the i-th hand of a variant: the same bytes, a custom section of
@@ -83,7 +84,8 @@ func appendEntry(m *wasm.Module, id wasm.SectionID, entry []byte) error {
 type manyLoaded struct {
 	Hands int
 	Took  time.Duration
-	// Held is what the host holds with some of the hands loaded; the last is with all.
+	// Held is what the host holds with some of the hands loaded; the last is with all. It
+	// is empty if there was patience.
 	Held []held
 }
 
@@ -109,7 +111,7 @@ func (m manyLoaded) each() (r resident) {
 		if square == 0 {
 			return 0
 		}
-		return int64(product / square)
+		return int64(math.Round(product / square))
 	}
 	r.Rss, r.Heap, r.Code = slope(func(r resident) int64 { return r.Rss }), slope(func(r resident) int64 { return r.Heap }), slope(func(r resident) int64 { return r.Code })
 	return r

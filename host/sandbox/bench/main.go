@@ -9,10 +9,9 @@
 //	go test -bench . -count 10 > new.txt    # for benchstat
 //
 // It builds the guests: in C, Rust, AssemblyScript and Go, as far as the
-// toolchains are installed. Queries in flight at once are timed in this process,
-// the hosts in rotation. One query at a time, first answers, and what instances
+// toolchains are installed. One query at a time, first answers, and what instances
 // and loaded hands hold in memory, are measured in processes that it starts, of
-// one host and one guest.
+// one host and one guest; all else in this one.
 package main
 
 import (
@@ -28,6 +27,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -56,7 +56,7 @@ func main() {
 	flag.DurationVar(&o.patience, "patience", 8*time.Second, "time to compile the hands that are loaded at once; what is not compiled by then is left out")
 	flag.StringVar(&o.profile, "profile", "", "beginning of the paths for profiles of the heap with the hands loaded")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if os.Getenv(taskVariable) != "" {
 		if err := doTask(ctx, os.Stdin, os.Stdout); err != nil {

@@ -19,7 +19,7 @@ import (
 const taskVariable = "GLOVEBOX_BENCH_TASK"
 
 // task is what is measured in a process of its own, where nothing else has used
-// memory or warmed a cache.
+// memory.
 type task struct {
 	Kind string
 	Host string
@@ -27,7 +27,7 @@ type task struct {
 	Module string
 	// Cache is a directory for compiled modules.
 	Cache string
-	// Time is how long a hand is asked.
+	// Time is how long a hand is asked, after it was warmed up.
 	Time time.Duration
 	// Variant and Hands are for what loads many hands.
 	Variant string
