@@ -210,3 +210,43 @@ func TestImagesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Each thing that an image cannot carry keeps a module from one by itself; which one it is
+// stands in what is seen without running the module, and in what is loaded.
+func TestWhatAnImageCannotCarry(t *testing.T) {
+	const table = `(table 4 funcref) (elem (i32.const 0) func $nothing)`
+	for reason, text := range map[string]string{
+		"":                     table + ` (elem declare func $nothing) (global (mut i64) (i64.const 1)) (global funcref (ref.null func))`,
+		"has table.set":        table + `(func (table.set 0 (i32.const 0) (ref.null func)))`,
+		"has table.grow":       table + `(func (drop (table.grow 0 (ref.null func) (i32.const 1))))`,
+		"has table.fill":       table + `(func (table.fill 0 (i32.const 0) (ref.null func) (i32.const 1)))`,
+		"has table.copy":       table + `(func (table.copy (i32.const 0) (i32.const 1) (i32.const 1)))`,
+		"has table.init":       table + `(func (table.init 0 (i32.const 0) (i32.const 0) (i32.const 0)))`,
+		"has elem.drop":        table + `(func (elem.drop 0))`,
+		"has memory.init":      `(data (i32.const 0) "x") (func (memory.init 0 (i32.const 0) (i32.const 0) (i32.const 0)))`,
+		"has data.drop":        `(data (i32.const 0) "x") (func (data.drop 0))`,
+		"data segment 0 is":    `(data "x")`,
+		"data segment 0 lies":  `(data (i32.const 65535) "xx")`,
+		"element segment 0":    `(table 1 funcref) (elem func $nothing)`,
+		"global 0 is mutable":  `(global (mut v128) (v128.const i32x4 0 0 0 0))`,
+		"of type funcref":      `(global (mut funcref) (ref.null func))`,
+		"of type externref":    `(global (mut externref) (ref.null extern))`,
+		"function 1, code sec": table + `(func (elem.drop 0))`,
+	} {
+		module := assembled(t, `(module (memory (export "memory") 1) (func $nothing) `+text+` (func (export "glovebox_query_v1") (result i32) (i32.const 0)))`)
+		seen, err := sandbox.Inspect(module)
+		if err != nil || seen.Refusal != nil {
+			t.Fatal(reason, err, seen.Refusal)
+		}
+		if !strings.Contains(seen.NoImage, reason) || (seen.NoImage == "") != (reason == "") {
+			t.Errorf("what is seen of %s is %q", text, seen.NoImage)
+		}
+		loaded, err := newEngine(t, sandbox.Config{}).Load(t.Context(), module, sandbox.Options{Name: "kept"})
+		if err != nil {
+			t.Fatal(reason, err)
+		}
+		if begins := loaded.Image(); begins.Reason != seen.NoImage || (begins.Stage == sandbox.StagePlain) != (reason != "") {
+			t.Errorf("%s begins from %+v", text, begins)
+		}
+	}
+}
