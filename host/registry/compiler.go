@@ -47,8 +47,8 @@ func Self() (Compiler, error) {
 }
 
 // Compile implements sandbox.Compiler. A module that the engine refuses or that
-// is over the limits is of kind bad_module, a process that cannot be started
-// unavailable.
+// is over the limits is of kind bad_module; a process that cannot be started, and what
+// it compiled and cannot keep, unavailable.
 func (c Compiler) Compile(ctx context.Context, dir string, module []byte) error {
 	if len(c.Command) == 0 {
 		return &abi.Error{Kind: abi.KindUnavailable, Text: "the compiler has no command"}
@@ -75,6 +75,8 @@ func (c Compiler) Compile(ctx context.Context, dir string, module []byte) error 
 		return &abi.Error{Kind: abi.KindUnavailable, Text: "start the compiler " + c.Command[0], Err: err}
 	case exit.ExitCode() == exitRefused:
 		return refused("the engine refuses it: %s", said.kept)
+	case exit.ExitCode() == exitNotKept:
+		return &abi.Error{Kind: abi.KindUnavailable, Text: string(said.kept)}
 	case exit.Exited() && !crashed(said.kept):
 		return &abi.Error{Kind: abi.KindUnavailable, Text: fmt.Sprintf("the compiler %s ended with %v: does its main function call registry.CompilerMain first?", c.Command[0], exit)}
 	}
@@ -95,6 +97,7 @@ func refused(format string, args ...any) error {
 const (
 	exitRefused = 3
 	exitUsage   = 4
+	exitNotKept = 5
 )
 
 // CompilerMain compiles and exits if this process was started by a Compiler;
@@ -120,8 +123,11 @@ func compile(dir string) int {
 	}
 	if err := sandbox.CompileInto(context.Background(), dir, module); err != nil {
 		fmt.Fprint(os.Stderr, err)
-		if errors.Is(err, abi.KindBadModule) {
+		switch abi.KindOf(err) {
+		case abi.KindBadModule:
 			return exitRefused
+		case abi.KindUnavailable:
+			return exitNotKept
 		}
 		return exitUsage
 	}

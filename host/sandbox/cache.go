@@ -33,19 +33,28 @@ type cache struct {
 
 func openCache(dir string, bytes int64) (*cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("%w: name a directory that can be written", err)
+	}
+	if err := checkPrivate(dir); err != nil {
 		return nil, err
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return nil, err
-	}
-	if writableByOthers(info) {
-		return nil, fmt.Errorf("%s can be written by others (mode %v), and holds native code: run chmod 700 on it", dir, info.Mode().Perm())
-	}
-	if ofAnother(info) {
-		return nil, fmt.Errorf("%s belongs to another user, and holds native code: run chown on it, or name another directory", dir)
 	}
 	return &cache{dir: dir, bytes: bytes}, nil
+}
+
+// checkPrivate says why what is in a directory may not be this user's: others can put
+// something in its place.
+func checkPrivate(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if writableByOthers(info) {
+		return fmt.Errorf("%s can be written by others (mode %v), and holds native code: run chmod 700 on it", dir, info.Mode().Perm())
+	}
+	if ofAnother(info) {
+		return fmt.Errorf("%s belongs to another user, and holds native code: run chown on it, or name another directory", dir)
+	}
+	return nil
 }
 
 func entryName(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
@@ -54,6 +63,7 @@ func entryName(digest string) string { return strings.TrimPrefix(digest, "sha256
 // eviction until the lock is released.
 func (c *cache) acquire(digest string) (*flock.Flock, error) {
 	dir := filepath.Join(c.dir, entryName(digest))
+	tidy(dir)
 	lock, err := lockEntry(dir)
 	if err != nil {
 		return nil, fmt.Errorf("lock compilation cache %s: %w", dir, err)
@@ -64,6 +74,34 @@ func (c *cache) acquire(digest string) (*flock.Flock, error) {
 	return lock, nil
 }
 
+// What is being written stands beside its place, under names that begin so.
+const (
+	makingPrefix = ".making-"
+	imagePrefix  = ".image-"
+)
+
+// tidy removes what those left in an entry that were killed while they wrote, if nobody
+// is at it now.
+func tidy(dir string) {
+	if checkPrivate(dir) != nil {
+		return
+	}
+	lock := flock.New(filepath.Join(dir, "lock"))
+	if ok, err := lock.TryLock(); err != nil || !ok {
+		return
+	}
+	defer lock.Unlock()
+	for _, pattern := range []string{makingPrefix + "*", filepath.Join("*", imagePrefix+"*")} {
+		left, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			continue
+		}
+		for _, path := range left {
+			_ = os.RemoveAll(path)
+		}
+	}
+}
+
 // lockEntry makes a directory of the cache, if it is absent, and locks it, shared.
 func lockEntry(dir string) (*flock.Flock, error) {
 	// Another process may evict the directory between its making and its
@@ -71,6 +109,11 @@ func lockEntry(dir string) (*flock.Flock, error) {
 	// begins.
 	for range 100 {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("%w: see that it can be written, and has room", err)
+		}
+		if err := checkPrivate(dir); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
 			return nil, err
 		}
 		lock := flock.New(filepath.Join(dir, "lock"))
@@ -112,6 +155,9 @@ func (c *cache) newStage() (*stage, error) {
 		return nil, err
 	}
 	for _, dir := range old {
+		if checkPrivate(dir) != nil {
+			continue
+		}
 		lock := flock.New(filepath.Join(dir, "lock"))
 		if ok, err := lock.TryLock(); err == nil && ok {
 			_ = os.RemoveAll(dir)
@@ -212,7 +258,7 @@ func copyFile(from, to string) error {
 }
 
 // evict removes entries but keep, the longest unused first, until the rest is within
-// the bound. It leaves alone what is locked. A cache that cannot be tidied is
+// the bound. It leaves alone what is locked or not this user's alone. A cache that cannot be tidied is
 // no reason to fail.
 func (c *cache) evict(keep string) {
 	type entry struct {
@@ -242,6 +288,9 @@ func (c *cache) evict(keep string) {
 	for _, e := range entries {
 		if total <= c.bytes {
 			return
+		}
+		if checkPrivate(e.path) != nil {
+			continue
 		}
 		lock := flock.New(filepath.Join(e.path, "lock"))
 		if ok, err := lock.TryLock(); err != nil || !ok {

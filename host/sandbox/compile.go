@@ -38,7 +38,7 @@ type Compiler interface {
 func CompileInto(ctx context.Context, dir string, module []byte) error {
 	cache, err := wazero.NewCompilationCacheWithDir(dir)
 	if err != nil {
-		return err
+		return notKept(err)
 	}
 	defer cache.Close(ctx)
 	engine := wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(cache))
@@ -53,9 +53,13 @@ func CompileInto(ctx context.Context, dir string, module []byte) error {
 // compiled: the machine's fault, or the module's.
 func notCompiled(err error) error {
 	if fault, ok := errors.AsType[*fs.PathError](err); ok {
-		return &abi.Error{Kind: abi.KindUnavailable, Text: "keep the compiled module: make room for the compilation cache, or see that it can be written", Err: fault}
+		return notKept(fault)
 	}
 	return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
+}
+
+func notKept(err error) error {
+	return &abi.Error{Kind: abi.KindUnavailable, Text: "keep the compiled module: make room for the compilation cache, or see that it can be written", Err: err}
 }
 
 func runtimeConfig() wazero.RuntimeConfig {
@@ -106,6 +110,9 @@ const (
 // read returns what was admitted; not ok if the folder is not whole, or not what
 // this process or another of the same user wrote there.
 func (f compiledFolder) read() (a admitted, ok bool) {
+	if checkPrivate(filepath.Dir(f.path)) != nil {
+		return a, false
+	}
 	data, err := readVouched(filepath.Join(f.path, sealFile))
 	if err != nil {
 		return a, false
@@ -115,7 +122,12 @@ func (f compiledFolder) read() (a admitted, ok bool) {
 		return a, false
 	}
 	for name, digest := range s.Files {
-		content, err := readOwn(filepath.Join(f.path, filepath.FromSlash(name)))
+		path := filepath.Join(f.path, filepath.FromSlash(name))
+		// The file is read again when it is loaded, by its name.
+		if checkPrivate(filepath.Dir(path)) != nil {
+			return a, false
+		}
+		content, err := readOwn(path)
 		if err != nil || Digest(content) != digest {
 			return a, false
 		}
@@ -184,7 +196,7 @@ const maxCachedFile = 1 << 30
 // write makes a folder beside the place and moves it there when it is whole, so
 // that nobody sees less.
 func (f compiledFolder) write(a admitted, compile func(dir string) error) error {
-	making, err := os.MkdirTemp(filepath.Dir(f.path), ".making-")
+	making, err := os.MkdirTemp(filepath.Dir(f.path), makingPrefix)
 	if err != nil {
 		return err
 	}

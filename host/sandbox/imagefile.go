@@ -34,7 +34,7 @@ func (f compiledFolder) writeImage(i *image) error {
 		return err
 	}
 	rest := append(append(header, '\n'), i.content...)
-	file, err := os.CreateTemp(f.path, ".image-")
+	file, err := os.CreateTemp(f.path, imagePrefix)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gofrs/flock"
+
 	"github.com/gloveboxhq/glovebox/abi"
 	"github.com/gloveboxhq/glovebox/host/sandbox"
 )
@@ -182,6 +184,84 @@ func TestCacheFilesThatAreNoFilesOfOurs(t *testing.T) {
 				t.Fatal(name, how)
 			}
 		}
+	}
+}
+
+// A folder of the cache in which others can put something in the place of a file is not
+// used: it is made again, or refused with what to do where it is not ours to remove.
+func TestCacheFoldersThatOthersCanWrite(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("modes say nothing here")
+	}
+	k := keep(t, "globals", keptMemory)
+	for _, folder := range []string{k.folder, filepath.Dir(k.path(t, "code"))} {
+		before, err := os.Stat(k.path(t, "code"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		k.reload(t, keptMemory)
+		after, err := os.Stat(k.path(t, "code"))
+		if err != nil || os.SameFile(before, after) {
+			t.Errorf("the code in a folder that anybody can write was used: %v", err)
+		}
+		if info, err := os.Stat(folder); err != nil || info.Mode().Perm()&0o022 != 0 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+	}
+	entry := filepath.Dir(k.folder)
+	for _, mode := range []os.FileMode{0o777, 0o770, 0o702} {
+		if err := os.Chmod(entry, mode); err != nil {
+			t.Fatal(err)
+		}
+		refusedWith(t, k, entry+" can be written by others")
+	}
+	if err := os.Chmod(entry, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	k.reload(t, keptMemory)
+}
+
+// What a process left that was killed while it wrote goes when the hand is loaded next,
+// and stays while another process is at the hand.
+func TestCacheIsTidied(t *testing.T) {
+	k := keep(t, "globals", keptMemory)
+	entry := filepath.Dir(k.folder)
+	left := []string{filepath.Join(entry, ".making-1", "wazero", "code"), filepath.Join(k.folder, ".image-1")}
+	leave := func() {
+		for _, path := range left {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("half"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	there := func() (n int) {
+		for _, path := range left {
+			if _, err := os.Stat(path); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	lock := flock.New(filepath.Join(entry, "lock"))
+	if err := lock.RLock(); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	busy := k
+	busy.folder = ""
+	busy.reload(t, keptMemory)
+	if n := there(); n != len(left) {
+		t.Errorf("%d of %d are there that another process may be writing", n, len(left))
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	k.reload(t, keptMemory)
+	if n := there(); n != 0 {
+		t.Errorf("%d of %d are there that nobody is writing", n, len(left))
 	}
 }
 

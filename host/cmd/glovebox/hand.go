@@ -477,8 +477,8 @@ func isModule(reference string) bool {
 }
 
 // queryConfig returns the configuration for one query: the user's own for a
-// configured hand, else one that holds this module alone and lives in a
-// directory that cleanup removes.
+// configured hand, else one that holds this module alone, in the user's engine, and
+// lives in a directory that cleanup removes.
 func (a *app) queryConfig(reference, name string, granted grantFlags, values []string, timeout time.Duration) (host.Config, func(), error) {
 	nothing := func() {}
 	if !isModule(reference) {
@@ -510,11 +510,16 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 	if handConfig.Config, err = setValues(module, values); err != nil {
 		return host.Config{}, nothing, err
 	}
+	// The compilation cache is the user's, and so are its bounds.
+	own, err := a.config()
+	if err != nil {
+		return host.Config{}, nothing, err
+	}
 	temp, err := os.MkdirTemp("", "glovebox-query-")
 	if err != nil {
 		return host.Config{}, nothing, err
 	}
-	config := a.finished(host.Config{Hands: map[string]host.HandConfig{name: handConfig}}, temp)
+	config := a.finished(host.Config{Engine: own.Engine, Hands: map[string]host.HandConfig{name: handConfig}}, temp)
 	return config, func() { os.RemoveAll(temp) }, nil
 }
 
