@@ -154,6 +154,27 @@ func TestCompilationCanBeCancelled(t *testing.T) {
 	}
 }
 
+// What was compiled and cannot be kept is no fault of the module, nor of the program: the
+// error names the place, and what to do.
+func TestWhatTheCompilerCannotKeep(t *testing.T) {
+	compiled := t.TempDir()
+	if err := self(t).Compile(t.Context(), compiled, module(1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	folders, err := filepath.Glob(filepath.Join(compiled, "*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("it leaves %v, %v", folders, err)
+	}
+	inTheWay := filepath.Join(t.TempDir(), filepath.Base(folders[0]))
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = self(t).Compile(t.Context(), filepath.Dir(inTheWay), module(1, nil))
+	if !errors.Is(err, abi.KindUnavailable) || !strings.Contains(err.Error(), inTheWay) || !strings.Contains(err.Error(), "make room for the compilation cache") {
+		t.Error(err)
+	}
+}
+
 func TestCompilersThatAreNone(t *testing.T) {
 	for name, compiler := range map[string]registry.Compiler{
 		"nothing":      {},
