@@ -33,7 +33,7 @@ type cache struct {
 
 func openCache(dir string, bytes int64) (*cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("%w: name a directory that can be written", err)
+		return nil, fmt.Errorf("%w: see that it can be written, and has room", err)
 	}
 	if err := checkPrivate(dir); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (c *cache) acquire(digest string) (*flock.Flock, error) {
 	tidy(dir)
 	lock, err := lockEntry(dir)
 	if err != nil {
-		return nil, fmt.Errorf("lock compilation cache %s: %w", dir, err)
+		return nil, fmt.Errorf("lock compilation cache: %w", err)
 	}
 	// The time tells eviction when the entry was last of use.
 	now := time.Now()
@@ -128,7 +128,7 @@ func lockEntry(dir string) (*flock.Flock, error) {
 		}
 		return lock, nil
 	}
-	return nil, errors.New("it keeps being removed")
+	return nil, fmt.Errorf("%s keeps being removed", dir)
 }
 
 // stage is where an engine finds what it loads: the files of a compiledFolder, under
