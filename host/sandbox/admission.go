@@ -54,6 +54,8 @@ type admitted struct {
 	// Globals counts the globals that an image holds.
 	Globals  int
 	UsesWASI bool
+	// code are the engine's files in the compiledFolder, by their names there.
+	code []string
 }
 
 // permitted decodes a module and refuses what it asks for but may not have.

@@ -35,6 +35,10 @@ func openCache(dir string, bytes int64) (*cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: see that it can be written, and has room", err)
 	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkPrivate(dir); err != nil {
 		return nil, err
 	}
@@ -44,9 +48,12 @@ func openCache(dir string, bytes int64) (*cache, error) {
 // checkPrivate says why what is in a directory may not be this user's: others can put
 // something in its place.
 func checkPrivate(dir string) error {
-	info, err := os.Stat(dir)
+	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no directory: remove it", dir)
 	}
 	if writableByOthers(info) {
 		return fmt.Errorf("%s can be written by others (mode %v), and holds native code: run chmod 700 on it", dir, info.Mode().Perm())
@@ -83,23 +90,61 @@ const (
 // tidy removes what those left in an entry that were killed while they wrote, if nobody
 // is at it now.
 func tidy(dir string) {
-	if checkPrivate(dir) != nil {
-		return
-	}
-	lock := flock.New(filepath.Join(dir, "lock"))
-	if ok, err := lock.TryLock(); err != nil || !ok {
+	lock, ok := tryAlone(dir)
+	if !ok {
 		return
 	}
 	defer lock.Unlock()
-	for _, pattern := range []string{makingPrefix + "*", filepath.Join("*", imagePrefix+"*")} {
-		left, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			continue
-		}
-		for _, path := range left {
-			_ = os.RemoveAll(path)
+	removeHalves(dir, makingPrefix)
+	folders, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, d := range folders {
+		if path := filepath.Join(dir, d.Name()); checkPrivate(path) == nil {
+			removeHalves(path, imagePrefix)
 		}
 	}
+}
+
+func removeHalves(dir, prefix string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// tryAlone locks a directory of the cache if nobody else does, and it is there and this
+// user's alone.
+func tryAlone(dir string) (*flock.Flock, bool) {
+	if checkPrivate(dir) != nil {
+		return nil, false
+	}
+	lock := flock.New(filepath.Join(dir, "lock"))
+	if ok, err := lock.TryLock(); err != nil || !ok {
+		return nil, false
+	}
+	if !holds(lock) {
+		_ = lock.Unlock()
+		return nil, false
+	}
+	return lock, true
+}
+
+// holds reports whether what is locked is what stands there: whoever evicts a directory
+// removes the file that another may have opened to lock it, and it is made anew.
+func holds(lock *flock.Flock) bool {
+	locked, err := lock.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(lock.Path())
+	return err == nil && os.SameFile(locked, there)
 }
 
 // lockEntry makes a directory of the cache, if it is absent, and locks it, shared.
@@ -122,7 +167,7 @@ func lockEntry(dir string) (*flock.Flock, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(lock.Path()); err != nil {
+		if !holds(lock) {
 			_ = lock.Unlock()
 			continue
 		}
@@ -155,11 +200,7 @@ func (c *cache) newStage() (*stage, error) {
 		return nil, err
 	}
 	for _, dir := range old {
-		if checkPrivate(dir) != nil {
-			continue
-		}
-		lock := flock.New(filepath.Join(dir, "lock"))
-		if ok, err := lock.TryLock(); err == nil && ok {
+		if lock, ok := tryAlone(dir); ok {
 			_ = os.RemoveAll(dir)
 			_ = lock.Unlock()
 		}
@@ -193,7 +234,7 @@ func (s *stage) close() error {
 
 // put puts the engine's files of a folder, of so many bytes, onto the stage until
 // remove is called.
-func (s *stage) put(folder compiledFolder) (bytes int64, remove func(), err error) {
+func (s *stage) put(folder compiledFolder, files []string) (bytes int64, remove func(), err error) {
 	var put []string
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,36 +243,36 @@ func (s *stage) put(folder compiledFolder) (bytes int64, remove func(), err erro
 		defer s.mu.Unlock()
 		s.take(put)
 	}
-	err = filepath.WalkDir(folder.path, func(path string, d fs.DirEntry, err error) error {
-		name, inside := strings.CutPrefix(path, folder.path+string(filepath.Separator))
-		if err != nil || !d.Type().IsRegular() || !inside || filepath.Dir(name) == "." {
-			return err
-		}
-		to := filepath.Join(s.dir, name)
-		if s.files[to] == 0 {
-			// Who tidies up may have removed the stage under a process that runs for long.
-			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-				return err
-			}
-			if err := os.Link(path, to); err != nil {
-				if err := copyFile(path, to); err != nil {
-					return err
-				}
-			}
-		}
-		info, err := d.Info()
+	for _, name := range files {
+		path, to := filepath.Join(folder.path, name), filepath.Join(s.dir, name)
+		size, err := s.putFile(path, to)
 		if err != nil {
-			return err
+			s.take(put)
+			return 0, nil, err
 		}
-		bytes += info.Size()
+		bytes += size
 		s.files[to]++
 		put = append(put, to)
-		return nil
-	})
-	if err != nil {
-		s.take(put)
 	}
-	return bytes, remove, err
+	return bytes, remove, nil
+}
+
+func (s *stage) putFile(path, to string) (size int64, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	if s.files[to] > 0 {
+		return info.Size(), nil
+	}
+	// Who tidies up may have removed the stage under a process that runs for long.
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return 0, err
+	}
+	if err := os.Link(path, to); err != nil {
+		return info.Size(), copyFile(path, to)
+	}
+	return info.Size(), nil
 }
 
 func (s *stage) take(files []string) {
@@ -289,11 +330,8 @@ func (c *cache) evict(keep string) {
 		if total <= c.bytes {
 			return
 		}
-		if checkPrivate(e.path) != nil {
-			continue
-		}
-		lock := flock.New(filepath.Join(e.path, "lock"))
-		if ok, err := lock.TryLock(); err != nil || !ok {
+		lock, ok := tryAlone(e.path)
+		if !ok {
 			continue
 		}
 		if os.RemoveAll(e.path) == nil {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -55,6 +58,12 @@ func notCompiled(err error) error {
 	if fault, ok := errors.AsType[*fs.PathError](err); ok {
 		return notKept(fault)
 	}
+	if fault, ok := errors.AsType[*os.LinkError](err); ok {
+		return notKept(fault)
+	}
+	if fault, ok := errors.AsType[syscall.Errno](err); ok {
+		return notKept(fault)
+	}
 	return &abi.Error{Kind: abi.KindBadModule, Text: "the engine refuses the module: " + engineText(err)}
 }
 
@@ -93,6 +102,20 @@ type seal struct {
 	Files map[string]string
 }
 
+// knows reports whether a file of the folder is the seal's, or beside it an image's.
+func (s seal) knows(name string) bool {
+	return s.Files[name] != "" || name == sealFile || name == imageFile || strings.HasPrefix(name, imagePrefix)
+}
+
+func (s seal) engineFiles() (names []string) {
+	for name := range s.Files {
+		if name != moduleFile {
+			names = append(names, filepath.FromSlash(name))
+		}
+	}
+	return names
+}
+
 // folder is the place of what is compiled from a module, by the digest of its code.
 func (e *Engine) folder(code string, limits abi.Limits) compiledFolder {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d %d %d\n%s\n%d %d %d %v", code, meter.Version, joining, imageVersion, e.stage.engine,
@@ -110,7 +133,7 @@ const (
 // read returns what was admitted; not ok if the folder is not whole, or not what
 // this process or another of the same user wrote there.
 func (f compiledFolder) read() (a admitted, ok bool) {
-	if checkPrivate(filepath.Dir(f.path)) != nil {
+	if checkPrivate(filepath.Dir(f.path)) != nil || checkPrivate(f.path) != nil {
 		return a, false
 	}
 	data, err := readVouched(filepath.Join(f.path, sealFile))
@@ -135,7 +158,16 @@ func (f compiledFolder) read() (a admitted, ok bool) {
 			s.module = content
 		}
 	}
-	return s.admitted, len(s.Calls) > 0
+	if err := filepath.WalkDir(f.path, func(path string, d fs.DirEntry, err error) error {
+		if name, _ := filepath.Rel(f.path, path); err == nil && !d.IsDir() && !s.knows(filepath.ToSlash(name)) {
+			return fmt.Errorf("%s is not in the seal", path)
+		}
+		return err
+	}); err != nil {
+		return a, false
+	}
+	s.code = s.engineFiles()
+	return s.admitted, len(s.Calls) > 0 && len(s.code) > 0
 }
 
 // isThere reports whether a folder that was read once has not been removed.
@@ -168,20 +200,17 @@ func readVouched(path string) ([]byte, error) {
 
 // readOwn reads a regular file that nobody else can write.
 func readOwn(path string) ([]byte, error) {
-	info, err := os.Lstat(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|atOnceNoLink, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if info, err = file.Stat(); err != nil {
-		return nil, err
 	}
 	if writableByOthers(info) || ofAnother(info) {
 		return nil, fmt.Errorf("%s is not this user's alone (mode %v)", path, info.Mode().Perm())
@@ -195,17 +224,18 @@ const maxCachedFile = 1 << 30
 
 // write makes a folder beside the place and moves it there when it is whole, so
 // that nobody sees less.
-func (f compiledFolder) write(a admitted, compile func(dir string) error) error {
+func (f compiledFolder) write(a admitted, compile func(dir string) error) (admitted, error) {
+	fail := func(err error) (admitted, error) { return admitted{}, err }
 	making, err := os.MkdirTemp(filepath.Dir(f.path), makingPrefix)
 	if err != nil {
-		return err
+		return fail(err)
 	}
 	defer os.RemoveAll(making)
 	if err := compile(making); err != nil {
-		return err
+		return fail(err)
 	}
 	if err := os.WriteFile(filepath.Join(making, moduleFile), a.module, 0o600); err != nil {
-		return err
+		return fail(err)
 	}
 	s := seal{Name: f.name, admitted: a, Files: map[string]string{}}
 	if err := filepath.WalkDir(making, func(path string, d fs.DirEntry, err error) error {
@@ -220,30 +250,38 @@ func (f compiledFolder) write(a admitted, compile func(dir string) error) error 
 		s.Files[filepath.ToSlash(name)] = Digest(content)
 		return err
 	}); err != nil {
-		return err
+		return fail(err)
 	}
-	if len(s.Files) < 2 {
-		return &abi.Error{Kind: abi.KindUnavailable, Text: "the compiler left nothing"}
+	if a.code = s.engineFiles(); len(a.code) == 0 {
+		return fail(&abi.Error{Kind: abi.KindUnavailable, Text: "the compiler left nothing"})
 	}
 	data, err := json.Marshal(s)
 	if err != nil {
-		return err
+		return fail(err)
 	}
 	if err := os.WriteFile(filepath.Join(making, sealFile), vouched(data), 0o600); err != nil {
-		return err
+		return fail(err)
 	}
 	// A folder that is not whole, or that another process has just made, gives
-	// way.
+	// way. It may have what is another user's, and cannot be removed.
 	if err := os.Rename(making, f.path); err == nil {
-		return nil
+		return a, nil
 	}
-	if _, whole := f.read(); whole {
-		return nil
+	if there, whole := f.read(); whole {
+		return there, nil
 	}
-	if err := os.RemoveAll(f.path); err != nil {
-		return err
+	aside := filepath.Join(filepath.Dir(f.path), makingPrefix+rand.Text())
+	if err := os.Rename(f.path, aside); err != nil {
+		return fail(err)
 	}
-	return os.Rename(making, f.path)
+	defer os.RemoveAll(aside)
+	if err = os.Rename(making, f.path); err == nil {
+		return a, nil
+	}
+	if there, whole := f.read(); whole {
+		return there, nil
+	}
+	return fail(err)
 }
 
 // maxInProcess is the longest compilation, as estimate has it, that is done
@@ -316,7 +354,7 @@ func (e *Engine) prepare(ctx context.Context, m *wasm.Module, folder compiledFol
 			return admitted{}, &abi.Error{Kind: abi.KindBadModule, Text: "too much to compile without a compiler process, which the program does not name", Err: err}
 		}
 	}
-	if err := folder.write(a, compile); err != nil {
+	if a, err = folder.write(a, compile); err != nil {
 		return admitted{}, err
 	}
 	e.cache.evict(filepath.Dir(folder.path))

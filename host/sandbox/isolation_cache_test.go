@@ -211,6 +211,24 @@ func TestCacheFoldersThatOthersCanWrite(t *testing.T) {
 			t.Errorf("%v, %v", info.Mode(), err)
 		}
 	}
+	// What was put there while it was open: a file that the engine might take for another
+	// hand's, and a link in the place of the folder.
+	plant := filepath.Join(filepath.Dir(k.path(t, "code")), strings.Repeat("ab", 32))
+	if err := os.WriteFile(plant, []byte("code"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k.reload(t, keptMemory)
+	if _, err := os.Stat(plant); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file is in a folder that does not vouch for it: %v", err)
+	}
+	moved := k.folder + "-moved"
+	if err := errors.Join(os.Rename(k.folder, moved), os.Symlink(moved, k.folder)); err != nil {
+		t.Fatal(err)
+	}
+	k.reload(t, keptMemory)
+	if info, err := os.Lstat(k.folder); err != nil || !info.IsDir() {
+		t.Errorf("the folder is %v, %v", info.Mode(), err)
+	}
 	entry := filepath.Dir(k.folder)
 	for _, mode := range []os.FileMode{0o777, 0o770, 0o702} {
 		if err := os.Chmod(entry, mode); err != nil {
@@ -230,6 +248,10 @@ func TestCacheIsTidied(t *testing.T) {
 	k := keep(t, "globals", keptMemory)
 	entry := filepath.Dir(k.folder)
 	left := []string{filepath.Join(entry, ".making-1", "wazero", "code"), filepath.Join(k.folder, ".image-1")}
+	elsewhere := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, ".image-1"), nil, 0o600), os.Symlink(elsewhere, filepath.Join(entry, "link"))); err != nil {
+		t.Fatal(err)
+	}
 	leave := func() {
 		for _, path := range left {
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("half"), 0o600)); err != nil {
@@ -262,6 +284,9 @@ func TestCacheIsTidied(t *testing.T) {
 	k.reload(t, keptMemory)
 	if n := there(); n != 0 {
 		t.Errorf("%d of %d are there that nobody is writing", n, len(left))
+	}
+	if _, err := os.Stat(filepath.Join(elsewhere, ".image-1")); err != nil {
+		t.Errorf("a file of elsewhere is gone: %v", err)
 	}
 }
 

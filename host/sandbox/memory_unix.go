@@ -21,6 +21,9 @@ func release(memory []byte) { _ = syscall.Munmap(memory) }
 // reports false if that cannot be had.
 func discard(memory []byte) bool { return madviseDontNeed(memory) == nil }
 
+// atOnceNoLink opens no link, and does not wait for who writes to a pipe.
+const atOnceNoLink = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
 // ofAnother reports whether another user than this process's or root owns a file.
 func ofAnother(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)

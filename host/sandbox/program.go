@@ -188,7 +188,7 @@ func (p *program) describe(a admitted) {
 
 // open loads what was compiled into the program's folder, without an image.
 func (p *program) open(ctx context.Context, e *Engine, a admitted) (*loadedCode, error) {
-	bytes, remove, err := e.stage.put(p.folder)
+	bytes, remove, err := e.stage.put(p.folder, a.code)
 	if err != nil {
 		return nil, fmt.Errorf("stage compiled module: %w", err)
 	}

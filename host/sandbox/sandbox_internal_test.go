@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"os"
 	"testing"
 	"time"
 
@@ -79,4 +80,26 @@ func TestJoinedSegmentsAreTheSameMemory(t *testing.T) {
 			t.Fatalf("%d segments, joined to %d, leave another memory", len(m.Data), len(joined.Data))
 		}
 	})
+}
+
+// A lock on a file that was removed, and made anew by another process, is none.
+func TestLockOfWhatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	lock, ok := tryAlone(dir)
+	if !ok || !holds(lock) {
+		t.Fatal("it cannot be locked")
+	}
+	defer lock.Unlock()
+	if err := os.Remove(lock.Path()); err != nil {
+		t.Fatal(err)
+	}
+	if holds(lock) {
+		t.Error("it holds what is gone")
+	}
+	if err := os.WriteFile(lock.Path(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if holds(lock) {
+		t.Error("it holds what another made")
+	}
 }

@@ -510,10 +510,12 @@ func (a *app) queryConfig(reference, name string, granted grantFlags, values []s
 	if handConfig.Config, err = setValues(module, values); err != nil {
 		return host.Config{}, nothing, err
 	}
-	// The compilation cache is the user's, and so are its bounds.
-	own, err := a.config()
-	if err != nil {
-		return host.Config{}, nothing, err
+	// The compilation cache is the user's, and so are its bounds, where there is a user's.
+	var own host.Config
+	if _, _, err := a.places(); err == nil || a.configPath != "" {
+		if own, err = a.config(); err != nil {
+			return host.Config{}, nothing, err
+		}
 	}
 	temp, err := os.MkdirTemp("", "glovebox-query-")
 	if err != nil {
