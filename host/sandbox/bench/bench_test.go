@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // Every table has a row for the smallest guest, with a figure for each host,
 // when as little as possible is measured.
 func TestTables(t *testing.T) {
-	rows := map[string]int{"images": 1, "fresh": 1, "concurrent": 5 + 11, "cold": 1, "memory": 1, "loaded": 4 + 3*2}
+	rows := map[string]int{"images": 1, "fresh": 1, "concurrent": 5, "parallel": 11, "cold": 1, "memory": 1, "loaded": 4 + 3*2}
 	for _, s := range sections {
 		want, ok := rows[s.name]
 		if !ok {
@@ -131,6 +131,29 @@ func TestOneMoreHand(t *testing.T) {
 	m.Held = m.Held[:1]
 	if got := m.each(); got != (resident{}) {
 		t.Errorf("of one measurement, one more hand holds %+v", got)
+	}
+}
+
+// A row that was measured while the processors were far from each other is measured again,
+// some times; the nearest counts.
+func TestNearest(t *testing.T) {
+	for name, test := range map[string]struct {
+		hops  []time.Duration
+		want  time.Duration
+		tries int
+	}{
+		"near at once": {[]time.Duration{50, 10}, 50, 1},
+		"near later":   {[]time.Duration{200, 190, 60, 10}, 60, 3},
+		"never near":   {[]time.Duration{200, 210, 180, 190, 220, 50}, 180, 5},
+	} {
+		tries := 0
+		f, err := nearest(func() (parallelFigures, error) {
+			tries++
+			return parallelFigures{hop: test.hops[tries-1]}, nil
+		})
+		if err != nil || f.hop != test.want || tries != test.tries {
+			t.Errorf("%s: %d ns after %d tries, %v", name, f.hop, tries, err)
+		}
 	}
 }
 

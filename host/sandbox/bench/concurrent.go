@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,7 +98,7 @@ func printConcurrent(ctx context.Context, w io.Writer, o options) error {
 		rule += "---|"
 	}
 	fmt.Fprintf(w, "\n%s\n", rule)
-	if err := o.eachGuest(ctx, w, func(l language) ([]error, error) {
+	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
 		contenders, reasons, err := contenders(ctx, l, list, setup{atOnce: inFlight[len(inFlight)-1]})
 		if err != nil {
 			return nil, err
@@ -116,10 +117,7 @@ func printConcurrent(ctx context.Context, w io.Writer, o options) error {
 			fmt.Fprintf(w, "| %s | %s |%s\n", l.name, c.host, rows[i])
 		}
 		return reasons, closeAll(contenders)
-	}); err != nil {
-		return err
-	}
-	return printParallel(ctx, w, o)
+	})
 }
 
 // parallelHands is how many different hands are asked once each at one time.
@@ -158,11 +156,34 @@ var (
 // printParallel compares asking different hands in parallel with asking them one
 // after the other. A loop that takes as long as a query in Glovebox shows what the
 // machine and Go's scheduler have to give just then, and one that takes as much memory
-// besides, what its allocator and the stacks of new goroutines have.
+// besides, what its allocator and the stacks of new goroutines have. Each guest has a
+// process: in one in which other hosts were asked before, all take longer.
 func printParallel(ctx context.Context, w io.Writer, o options) error {
-	hands, processors := min(parallelHands, o.hands), runtime.GOMAXPROCS(0)
-	fmt.Fprintf(w, "\n### %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", hands, processors)
+	fmt.Fprintf(w, "\n### %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", min(parallelHands, o.hands), runtime.GOMAXPROCS(0))
 	fmt.Fprintln(w, "| guest | host | differ in | one query, µs | one after the other, ms | in parallel, ms | × the ideal | a line passed on, ns |\n|---|---|---|---|---|---|---|---|")
+	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
+		if l.name != "c" && l.name != "go" {
+			return nil, nil
+		}
+		if _, err := l.hand(ctx, hosts[0].contract); err != nil {
+			return nil, err
+		}
+		var rows string
+		if err := elsewhere(ctx, task{Kind: "parallel", Guest: l.name, Hands: min(parallelHands, o.hands), Time: o.budget}, &rows); err != nil {
+			return nil, err
+		}
+		_, err := io.WriteString(w, rows)
+		return nil, err
+	})
+}
+
+func init() { tasks["parallel"] = parallelRows }
+
+// parallelRows returns a guest's rows of the table that printParallel prints.
+func parallelRows(ctx context.Context, t task) (any, error) {
+	heap := make([]byte, hostHeap)
+	defer runtime.KeepAlive(heap)
+	l := languages[slices.IndexFunc(languages, func(l language) bool { return l.name == t.Guest })]
 	rows := []struct {
 		host, variant string
 		way           atOnce
@@ -171,53 +192,73 @@ func printParallel(ctx context.Context, w io.Writer, o options) error {
 		{"glovebox", "name", aGoroutineEach}, {"glovebox", "code", aGoroutineEach},
 		{"wazero", "name", asRefreshed}, {"extism", "name", asRefreshed}, {"wapc", "name", asRefreshed},
 	}
-	return o.eachGuest(ctx, w, func(l language) ([]error, error) {
-		if l.name != "c" && l.name != "go" {
-			return nil, nil
+	var text strings.Builder
+	print := func(host, variant string, way atOnce, f parallelFigures) {
+		fmt.Fprintf(&text, "| %s | %s%s | %s | %s | %s | %s | %.2f | %d |\n", l.name, host, way.name, variant, microseconds(f.one),
+			twoDigits(f.serial), twoDigits(f.parallel), float64(f.parallel)*float64(min(runtime.GOMAXPROCS(0), t.Hands))/float64(f.serial), f.hop.Nanoseconds())
+	}
+	var one time.Duration
+	for _, r := range rows {
+		h, err := hostNamed(r.host)
+		if err != nil {
+			return nil, err
 		}
-		print := func(host, variant string, way atOnce, f parallelFigures) error {
-			_, err := fmt.Fprintf(w, "| %s | %s%s | %s | %s | %s | %s | %.2f | %d |\n", l.name, host, way.name, variant, microseconds(f.one),
-				twoDigits(f.serial), twoDigits(f.parallel), float64(f.parallel)*float64(min(processors, hands))/float64(f.serial), f.hop.Nanoseconds())
-			return err
+		f, err := askInParallel(ctx, l, h, r.variant, t.Hands, r.way, t.Time)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", h.name, err)
 		}
-		var one time.Duration
-		for _, r := range rows {
-			h, err := hostNamed(r.host)
-			if err != nil {
-				return nil, err
-			}
-			f, err := askInParallel(ctx, l, h, r.variant, hands, r.way, o.budget)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", h.name, err)
-			}
-			if one == 0 {
-				one = f.one
-			}
-			if err := print(r.host, r.variant, r.way, f); err != nil {
-				return nil, err
-			}
+		if one == 0 {
+			one = f.one
 		}
-		memory := func() { takeStack(); takeHeap(engineHeap) }
-		for _, control := range []struct {
-			name string
-			take func()
-			way  atOnce
-		}{
-			{"a loop, no hand", func() {}, asRefreshed},
-			{"the same, and a query's memory", memory, asRefreshed},
-			{"a loop, no hand", func() {}, aGoroutineEach},
-			{"the same, and a query's memory", memory, aGoroutineEach},
-		} {
-			f, err := inTurnAndAtOnce(ctx, slices.Repeat([]ask{loopFor(one, control.take)}, hands), control.way, o.budget)
-			if err != nil {
-				return nil, err
-			}
-			if err := print(control.name, "–", control.way, f); err != nil {
-				return nil, err
-			}
+		print(r.host, r.variant, r.way, f)
+	}
+	memory := func() { takeStack(); takeHeap(engineHeap) }
+	for _, control := range []struct {
+		name string
+		take func()
+		way  atOnce
+	}{
+		{"a loop, no hand", func() {}, asRefreshed},
+		{"the same, and a query's memory", memory, asRefreshed},
+		{"a loop, no hand", func() {}, aGoroutineEach},
+		{"the same, and a query's memory", memory, aGoroutineEach},
+	} {
+		f, err := whileNear(ctx, slices.Repeat([]ask{loopFor(one, control.take)}, t.Hands), control.way, t.Time)
+		if err != nil {
+			return nil, err
 		}
-		return nil, nil
-	})
+		print(control.name, "–", control.way, f)
+	}
+	return text.String(), nil
+}
+
+// A row is measured up to nearTries times, until the processors are no farther from each
+// other than farHop: how far they are is not the host's doing, and changes by the minute
+// where a hypervisor deals them out.
+const (
+	farHop    = 100 * time.Nanosecond
+	nearTries = 5
+)
+
+// whileNear is inTurnAndAtOnce, while the processors were nearest of so many tries.
+func whileNear(ctx context.Context, asks []ask, way atOnce, budget time.Duration) (parallelFigures, error) {
+	return nearest(func() (parallelFigures, error) { return inTurnAndAtOnce(ctx, asks, way, budget) })
+}
+
+func nearest(measure func() (parallelFigures, error)) (best parallelFigures, err error) {
+	for try := range nearTries {
+		f, err := measure()
+		if err != nil {
+			return f, err
+		}
+		if try == 0 || f.hop < best.hop {
+			best = f
+		}
+		if best.hop <= farHop {
+			break
+		}
+	}
+	return best, nil
 }
 
 func twoDigits(d time.Duration) string {
@@ -249,7 +290,7 @@ func askInParallel(ctx context.Context, l language, h host, variant string, hand
 			return f, err
 		}
 	}
-	return inTurnAndAtOnce(ctx, asks, way, budget)
+	return whileNear(ctx, asks, way, budget)
 }
 
 // parallelFigures are the medians of one query, of a round of all of them one

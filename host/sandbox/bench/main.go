@@ -11,7 +11,8 @@
 // It builds the guests: in C, Rust, AssemblyScript and Go, as far as the
 // toolchains are installed. One query at a time, first answers, and what instances
 // and loaded hands hold in memory, are measured in processes that it starts, of
-// one host and one guest; all else in this one.
+// one host and one guest; different hands in parallel in one of a guest, and all
+// else in this one.
 package main
 
 import (
@@ -46,7 +47,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure only one of: images, fresh, concurrent, cold, memory, loaded, metering, deadline, tables")
+	flag.StringVar(&o.only, "only", "", "measure only one of: images, fresh, concurrent, parallel, cold, memory, loaded, metering, deadline, tables")
 	flag.StringVar(&o.guests, "guests", "", "languages of the trivial hand, separated by commas; empty means all")
 	flag.DurationVar(&o.budget, "time", 4*time.Second, "time for one guest, or one row, of a table of times")
 	flag.IntVar(&o.goroutines, "goroutines", 2, "hands that spin to their deadline at once")
@@ -80,6 +81,7 @@ var sections = []struct {
 	{"images", printImages, false},
 	{"fresh", printFresh, false},
 	{"concurrent", printConcurrent, false},
+	{"parallel", printParallel, false},
 	{"cold", printCold, false},
 	{"memory", printMemory, true},
 	{"loaded", printLoaded, true},

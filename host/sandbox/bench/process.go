@@ -29,9 +29,11 @@ type task struct {
 	Cache string
 	// Time is how long a hand is asked, after it was warmed up.
 	Time time.Duration
-	// Variant and Hands are for what loads many hands.
+	// Variant and Hands are for what loads many hands; Guest is what they are written in,
+	// for a task that has no module.
 	Variant string
 	Hands   int
+	Guest   string
 	// Patience bounds the time that they take, but for the first Least of them; zero
 	// means as long as it takes.
 	Patience time.Duration
