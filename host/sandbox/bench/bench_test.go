@@ -149,10 +149,10 @@ func TestNearest(t *testing.T) {
 		tries := 0
 		f, err := nearest(func() (parallelFigures, error) {
 			tries++
-			return parallelFigures{hop: test.hops[tries-1]}, nil
+			return parallelFigures{Hop: test.hops[tries-1]}, nil
 		})
-		if err != nil || f.hop != test.want || tries != test.tries {
-			t.Errorf("%s: %d ns after %d tries, %v", name, f.hop, tries, err)
+		if err != nil || f.Hop != test.want || tries != test.tries {
+			t.Errorf("%s: %d ns after %d tries, %v", name, f.Hop, tries, err)
 		}
 	}
 }

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,8 +157,9 @@ var (
 // printParallel compares asking different hands in parallel with asking them one
 // after the other. A loop that takes as long as a query in Glovebox shows what the
 // machine and Go's scheduler have to give just then, and one that takes as much memory
-// besides, what its allocator and the stacks of new goroutines have. Each guest has a
-// process: in one in which other hosts were asked before, all take longer.
+// besides, what its allocator and the stacks of new goroutines have. Each guest has
+// processes of its own, of which the middle one counts for each row: in one in which other
+// hosts were asked before all take longer, and by a tenth they differ for as long as they live.
 func printParallel(ctx context.Context, w io.Writer, o options) error {
 	fmt.Fprintf(w, "\n### %d different hands asked once each, in parallel; the ideal is the time one after the other, divided by %d processors\n\n", min(parallelHands, o.hands), runtime.GOMAXPROCS(0))
 	fmt.Fprintln(w, "| guest | host | differ in | one query, µs | one after the other, ms | in parallel, ms | × the ideal | a line passed on, ns |\n|---|---|---|---|---|---|---|---|")
@@ -168,18 +170,51 @@ func printParallel(ctx context.Context, w io.Writer, o options) error {
 		if _, err := l.hand(ctx, hosts[0].contract); err != nil {
 			return nil, err
 		}
-		var rows string
-		if err := elsewhere(ctx, task{Kind: "parallel", Guest: l.name, Hands: min(parallelHands, o.hands), Time: o.budget}, &rows); err != nil {
+		processes := make([][]parallelRow, parallelProcesses)
+		if err := inFolder(ctx, l, hosts[0], func(t task) error {
+			t.Kind, t.Guest, t.Hands, t.Time = "parallel", l.name, min(parallelHands, o.hands), o.budget/parallelProcesses
+			for i := range processes {
+				if err := elsewhere(ctx, t, &processes[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
 			return nil, err
 		}
-		_, err := io.WriteString(w, rows)
-		return nil, err
+		for i := range processes[0] {
+			var same []parallelRow
+			for _, rows := range processes {
+				same = append(same, rows[i])
+			}
+			slices.SortFunc(same, func(a, b parallelRow) int { return cmp.Compare(a.ideals(), b.ideals()) })
+			r := same[len(same)/2]
+			if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.2f | %d |\n", l.name, r.Name, r.Variant, microseconds(r.One),
+				twoDigits(r.Serial), twoDigits(r.Parallel), r.ideals(), r.Hop.Nanoseconds()); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
 	})
+}
+
+// parallelProcesses is how many processes there are of a guest.
+const parallelProcesses = 3
+
+type parallelRow struct {
+	Name, Variant string
+	Hands         int
+	parallelFigures
+}
+
+// ideals is how many times the ideal it took in parallel.
+func (r parallelRow) ideals() float64 {
+	return float64(r.Parallel) * float64(min(runtime.GOMAXPROCS(0), r.Hands)) / float64(r.Serial)
 }
 
 func init() { tasks["parallel"] = parallelRows }
 
-// parallelRows returns a guest's rows of the table that printParallel prints.
+// parallelRows measures a guest's rows of the table that printParallel prints.
 func parallelRows(ctx context.Context, t task) (any, error) {
 	heap := make([]byte, hostHeap)
 	defer runtime.KeepAlive(heap)
@@ -192,25 +227,17 @@ func parallelRows(ctx context.Context, t task) (any, error) {
 		{"glovebox", "name", aGoroutineEach}, {"glovebox", "code", aGoroutineEach},
 		{"wazero", "name", asRefreshed}, {"extism", "name", asRefreshed}, {"wapc", "name", asRefreshed},
 	}
-	var text strings.Builder
-	print := func(host, variant string, way atOnce, f parallelFigures) {
-		fmt.Fprintf(&text, "| %s | %s%s | %s | %s | %s | %s | %.2f | %d |\n", l.name, host, way.name, variant, microseconds(f.one),
-			twoDigits(f.serial), twoDigits(f.parallel), float64(f.parallel)*float64(min(runtime.GOMAXPROCS(0), t.Hands))/float64(f.serial), f.hop.Nanoseconds())
-	}
-	var one time.Duration
+	var measured []parallelRow
 	for _, r := range rows {
 		h, err := hostNamed(r.host)
 		if err != nil {
 			return nil, err
 		}
-		f, err := askInParallel(ctx, l, h, r.variant, t.Hands, r.way, t.Time)
+		f, err := askInParallel(ctx, l, h, r.variant, t.Hands, filepath.Join(t.Cache, h.name), r.way, t.Time)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h.name, err)
 		}
-		if one == 0 {
-			one = f.one
-		}
-		print(r.host, r.variant, r.way, f)
+		measured = append(measured, parallelRow{r.host + r.way.name, r.variant, t.Hands, f})
 	}
 	memory := func() { takeStack(); takeHeap(engineHeap) }
 	for _, control := range []struct {
@@ -223,13 +250,13 @@ func parallelRows(ctx context.Context, t task) (any, error) {
 		{"a loop, no hand", func() {}, aGoroutineEach},
 		{"the same, and a query's memory", memory, aGoroutineEach},
 	} {
-		f, err := whileNear(ctx, slices.Repeat([]ask{loopFor(one, control.take)}, t.Hands), control.way, t.Time)
+		f, err := whileNear(ctx, slices.Repeat([]ask{loopFor(measured[0].One, control.take)}, t.Hands), control.way, t.Time)
 		if err != nil {
 			return nil, err
 		}
-		print(control.name, "–", control.way, f)
+		measured = append(measured, parallelRow{control.name + control.way.name, "–", t.Hands, f})
 	}
-	return text.String(), nil
+	return measured, nil
 }
 
 // A row is measured up to nearTries times, until the processors are no farther from each
@@ -251,10 +278,10 @@ func nearest(measure func() (parallelFigures, error)) (best parallelFigures, err
 		if err != nil {
 			return f, err
 		}
-		if try == 0 || f.hop < best.hop {
+		if try == 0 || f.Hop < best.Hop {
 			best = f
 		}
-		if best.hop <= farHop {
+		if best.Hop <= farHop {
 			break
 		}
 	}
@@ -266,12 +293,12 @@ func twoDigits(d time.Duration) string {
 }
 
 // askInParallel loads hands into one host and measures them.
-func askInParallel(ctx context.Context, l language, h host, variant string, hands int, way atOnce, budget time.Duration) (f parallelFigures, err error) {
+func askInParallel(ctx context.Context, l language, h host, variant string, hands int, cache string, way atOnce, budget time.Duration) (f parallelFigures, err error) {
 	module, err := l.hand(ctx, h.contract)
 	if err != nil {
 		return f, err
 	}
-	box, err := h.open(ctx, setup{})
+	box, err := h.open(ctx, setup{cache: cache})
 	if err != nil {
 		return f, err
 	}
@@ -296,7 +323,7 @@ func askInParallel(ctx context.Context, l language, h host, variant string, hand
 // parallelFigures are the medians of one query, of a round of all of them one
 // after the other, and of a round in parallel, and how far the processors were from
 // each other, at the beginning or at the end.
-type parallelFigures struct{ one, serial, parallel, hop time.Duration }
+type parallelFigures struct{ One, Serial, Parallel, Hop time.Duration }
 
 // inTurnAndAtOnce calls each of asks once, one after the other and at once, in
 // turns. The first round is not counted.
